@@ -133,7 +133,7 @@ bool CapturedFunction::is_on_its_thread() {
 std::vector<at::Tensor> CapturedFunction::call_recording(const std::vector<at::Tensor>& inputs) {
   current_ = 0;
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, {reason, RefusalKind::kOfThisCall});
-  if (rests_.take_call()) return eager(inputs, rests_.reason());
+  if (backoff_.take_call()) return eager(inputs, backoff_.reason());
   gradients_.look();
   Recording* recording = recording_for(inputs);
   current_ = recording ? recording->number() : 0;
@@ -159,7 +159,7 @@ void CapturedFunction::weigh_recordings() {
   uint64_t useful = 0;
   for (const auto& kept : recordings_.all())
     useful += std::min(kept.recording->times_recorded(), kRecordingsOfAProgram);
-  rests_.weigh(stats_, useful, recordings_.all().front().recording->outdated_reason());
+  backoff_.weigh(stats_, useful, recordings_.all().front().recording->outdated_reason());
 }
 
 bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
@@ -172,7 +172,7 @@ bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
 
 Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs) {
   if (Recording* known = recordings_.find(inputs, stats_.calls)) {
-    rests_.note_known();
+    backoff_.note_known();
     seen_.note_known();
     return known;
   }
@@ -182,8 +182,8 @@ Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs
     eager_reason_ = {closed() == 1 ? kUnproven : kClosed, RefusalKind::kForAWhile};
     return nullptr;
   }
-  if (rests_.note_new()) {
-    eager_reason_ = rests_.reason();
+  if (backoff_.note_new()) {
+    eager_reason_ = backoff_.reason();
     return nullptr;
   }
   if (recordings_.size() >= options_.programs) recordings_.forget_unused(stats_.calls);
@@ -233,7 +233,7 @@ void CapturedFunction::watch(const void* value, size_t bytes) {
 
 void CapturedFunction::reset() {
   const Busy busy(busy_);
-  rests_.end();
+  backoff_.end();
   recordings_.clear();
 }
 
@@ -284,7 +284,7 @@ std::string CapturedFunction::refusal() const {
 }
 
 Refusal CapturedFunction::reason() const {
-  if (rests_.is_resting()) return rests_.reason();
+  if (backoff_.is_resting()) return backoff_.reason();
   for (const auto& kept : recordings_.all()) {
     if (!kept.recording->refusal().empty()) return kept.recording->refusal();
   }

@@ -3,9 +3,9 @@
 // of a call. Calls that no recording may take run eagerly.
 #pragma once
 
+#include "replay/recording/backoff.h"
 #include "replay/recording/gradients_in_turn.h"
 #include "replay/recording/kept_recordings.h"
-#include "replay/recording/rests.h"
 #include "replay/recording/seen_forms.h"
 
 #include <atomic>
@@ -44,7 +44,7 @@ class CapturedFunction {
   std::string refusal() const;
   // The same, and without the calls that rest.
   Refusal reason() const;
-  uint64_t resting() const { return rests_.left(); }
+  uint64_t resting() const { return backoff_.left(); }
   // Why the last call was eager that no recording took, or else why a recording was made anew.
   Refusal last_reason() const;
   // Whether a replay that was compared differed from the eager call.
@@ -85,7 +85,7 @@ class CapturedFunction {
   KeptRecordings recordings_;
   // Sizes and types that were closed to recordings.
   SeenForms seen_;
-  Rests rests_;
+  Backoff backoff_;
   uint64_t current_ = 0;
   // Why the last call that no recording took was eager, and how many were in turn.
   Refusal eager_reason_;

@@ -29,7 +29,7 @@ COMPONENTS = [
     "inspect/page", "inspect/graph", "inspect/kernels", "inspect/errors", "inspect/nan", "inspect/cost", "inspect/trace", "inspect",
     "replay/plan", "replay/record", "replay/passes", "replay/bind", "replay/direct", "replay/guard", "replay/run",
     "replay/optimizers", "replay/lanes", "replay/part", "replay/file", "replay/recording", "replay",
-    "python/border",
+    "python/bindings",
 ]
 # Plain values that users set and every component may read: the header is an entry, so it cannot lie in a low component.
 LOW_UNITS = {"engine/options": "engine/base", "replay/capture_options": "replay/plan"}

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "versions.md"
 COLUMNS = ("library", "suite")
-LIBRARY = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay", "python/border")
+LIBRARY = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay", "python/bindings")
 
 
 def commit():

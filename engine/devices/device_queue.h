@@ -13,7 +13,7 @@
 namespace overdrive::engine {
 
 // The behaviour of take() on an empty queue.
-enum class Patience {
+enum class WaitPolicy {
   kNone,        // give up
   kSleep,       // until there is
   kLookAround,  // stay awake for a moment, then sleep
@@ -34,15 +34,15 @@ class DeviceQueue {
     if (roused) changed_.notify_one();
   }
 
-  // The best task; or nothing when `over()` holds, the best task is not `wanted`, or patience ends. Code that
-  // makes `over()` true must call wake() afterwards when the thread may sleep. `over` is called with and
-  // without the queue's lock and must take no lock.
+  // The best task; or nothing when `over()` holds, the best task is not `wanted`, or `policy` has it give up.
+  // Code that makes `over()` true must call wake() afterwards when the thread may sleep. `over` is called with
+  // and without the queue's lock and must take no lock.
   template <typename Wanted, typename Over>
-  std::optional<Task> take(Wanted&& wanted, Over&& over, Patience patience) OVERDRIVE_EXCLUDES(mutex_) {
-    if (patience == Patience::kNone && !has_tasks()) return std::nullopt;
-    if (patience == Patience::kLookAround) spin_until([&] { return has_tasks() || over(); });
+  std::optional<Task> take(Wanted&& wanted, Over&& over, WaitPolicy policy) OVERDRIVE_EXCLUDES(mutex_) {
+    if (policy == WaitPolicy::kNone && !has_tasks()) return std::nullopt;
+    if (policy == WaitPolicy::kLookAround) spin_until([&] { return has_tasks() || over(); });
     base::MutexLock lock(mutex_);
-    while (patience != Patience::kNone && tasks_.empty() && !over()) sleep(lock);
+    while (policy != WaitPolicy::kNone && tasks_.empty() && !over()) sleep(lock);
     if (over() || tasks_.empty() || !wanted(tasks_.top())) return std::nullopt;
     return pop();
   }

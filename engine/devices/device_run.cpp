@@ -82,15 +82,15 @@ void DeviceRun::run_with_workers() {
   TaskQueue& queue = *queues_[kMainQueue];
   const auto any = [](const ReadyTask&) { return true; };
   const auto over = [this] { return is_over(); };
-  std::optional<ReadyTask> task = queue.take(any, over, Patience::kLookAround);
+  std::optional<ReadyTask> task = queue.take(any, over, WaitPolicy::kLookAround);
   while (task.has_value()) {
     if (task->run == this) {
       step(caller_, *task);
-      task = task_after(caller_, *task, any, over, Patience::kLookAround);
+      task = task_after(caller_, *task, any, over, WaitPolicy::kLookAround);
     } else {
       SharedRun& other_run = shared_run_of(*task);
       other_run.work(*owner_, *std::move(task), WorkerRetention::kForOneTask);
-      task = queue.take(any, over, Patience::kLookAround);
+      task = queue.take(any, over, WaitPolicy::kLookAround);
     }
   }
 }
@@ -131,8 +131,8 @@ void DeviceRun::serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, 
   run_state.thread.active.is_multithreaded = true;
   const auto ours = [this](const ReadyTask& next) { return next.run == this; };
   const auto over = [this] { return !has_tasks(); };
-  const Patience patience =
-      retention == WorkerRetention::kUntilTheRunEnds ? Patience::kLookAround : Patience::kNone;
+  const WaitPolicy policy =
+      retention == WorkerRetention::kUntilTheRunEnds ? WaitPolicy::kLookAround : WaitPolicy::kNone;
   std::optional<ReadyTask> task = std::move(first);
   first.run = nullptr;
   while (task.has_value()) {
@@ -142,7 +142,7 @@ void DeviceRun::serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, 
       finish(*task);
       return;
     }
-    task = task_after(run_state, *task, ours, over, patience);
+    task = task_after(run_state, *task, ours, over, policy);
   }
 } catch (...) {
   error_.set(std::current_exception());
@@ -153,11 +153,11 @@ void DeviceRun::serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, 
 // run.
 template <typename Wanted, typename Over>
 std::optional<ReadyTask> DeviceRun::task_after(DeviceRunState& run_state, ReadyTask& done, Wanted&& wanted,
-                                               Over&& over, Patience patience) {
+                                               Over&& over, WaitPolicy policy) {
   TaskQueue& queue = *queues_[run_state.queue_index];
   if (!run_state.next.has_value()) {
     finish(done);
-    return queue.take(wanted, over, patience);
+    return queue.take(wanted, over, policy);
   }
   done.keep = nullptr;
   try {
@@ -166,7 +166,7 @@ std::optional<ReadyTask> DeviceRun::task_after(DeviceRunState& run_state, ReadyT
     error_.set(std::current_exception());
   }
   finish(done);
-  return queue.take(wanted, over, patience);
+  return queue.take(wanted, over, policy);
 }
 
 // Invariant 4: this function reads `retained_` after it has taken the last task out of the count.

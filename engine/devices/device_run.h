@@ -78,7 +78,7 @@ class DeviceRun final : public SharedRun {
   // On the thread that has run `done`: finishes it, and gives the thread's next task, or none.
   template <typename Wanted, typename Over>
   std::optional<ReadyTask> task_after(DeviceRunState& run_state, ReadyTask& done, Wanted&& wanted, Over&& over,
-                                      Patience patience);
+                                      WaitPolicy policy);
   // On the thread that has run the task: releases its node, then takes it out of the count (invariants 2, 4).
   void finish(ReadyTask& task);
   // On the thread that brought the last gradient, inside of a node: no lock is held, arrive() has returned.

@@ -40,7 +40,7 @@ void Worker::serve() {
   thread_context().worker = this;
   const auto any = [](const ReadyTask&) { return true; };
   const auto over = [this] { return stopping_.load(std::memory_order_acquire); };
-  while (std::optional<ReadyTask> task = queue_->take(any, over, Patience::kSleep)) {
+  while (std::optional<ReadyTask> task = queue_->take(any, over, WaitPolicy::kSleep)) {
     SharedRun& run = shared_run_of(*task);
     run.work(*this, *std::move(task), WorkerRetention::kWhileThereIsMore);
   }

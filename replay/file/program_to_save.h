@@ -3,8 +3,8 @@
 #pragma once
 
 #include "replay/file/save_options.h"
-#include "replay/guard/doubts.h"
 #include "replay/guard/input_signature.h"
+#include "replay/guard/value_guards.h"
 #include "replay/optimizers/numbers_of_optimizers.h"
 #include "replay/run/replay_run.h"
 
@@ -18,7 +18,7 @@ struct ProgramToSave {
   ReplayRun& run;
   // Null where it has none.
   NumbersOfOptimizers* numbers;
-  const Doubts& doubts;
+  const ValueGuards& value_guards;
   const std::vector<InputSignature>& inputs;
   const EagerCost& eager;
 };

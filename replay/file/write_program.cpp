@@ -114,7 +114,7 @@ uint32_t ProgramWriter::tensor(const ProgramToSave& given, int index) {
   const auto alive = memory.weak.lock();
   TORCH_CHECK(alive, "a tensor that the step uses was destroyed.");
   const c10::Storage storage(alive);
-  const bool is_fixed = given.doubts.holds_outside(index) && !is_an_updates_numbers(program, index);
+  const bool is_fixed = given.value_guards.holds_outside(index) && !is_an_updates_numbers(program, index);
   if (const auto known = tensors_.find(alive.get()); known != tensors_.end()) {
     step_.tensors[known->second].is_fixed |= is_fixed;
     return known->second;
@@ -250,7 +250,7 @@ std::pair<StoredProgram, ProgramIndices> ProgramWriter::write(const ProgramToSav
   StoredProgram stored{.eager = given.eager};
   for (size_t i = 0; i < given.inputs.size(); ++i) {
     TORCH_CHECK(
-        !given.doubts.holds(i), "input ", i,
+        !given.value_guards.holds(i), "input ", i,
         " had the same values in all calls so far, so that the function may have read them through a pointer; "
         "call the step with other values before it is saved.");
     const InputSignature& signature = given.inputs[i];

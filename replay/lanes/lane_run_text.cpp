@@ -78,7 +78,7 @@ void LaneRun::draw_simulated(LanesDrawing& drawing, int lanes) const {
       }
     }
   }
-  drawing.add({LanesDrawing::Kind::kSimulated, *timed, best, foretold(best, timed->costs, hand_over), best.end,
+  drawing.add({LanesDrawing::Kind::kSimulated, *timed, best, predicted(best, timed->costs, hand_over), best.end,
                work(), hand_over});
 }
 
@@ -94,7 +94,7 @@ std::string LaneRun::to_json() const {
     if (!seen_.empty())
       drawing.add({LanesDrawing::Kind::kSeen, timed, schedule_, seen_, seen_whole_, work(), hand_over_});
     const double hand_over = hand_over_and_moves();
-    drawing.add({LanesDrawing::Kind::kForetold, timed, schedule_, foretold(schedule_, timed.costs, hand_over),
+    drawing.add({LanesDrawing::Kind::kForetold, timed, schedule_, predicted(schedule_, timed.costs, hand_over),
                  schedule_.end, work(), hand_over});
   }
   for (const int lanes : kSimulatedLanes) {

@@ -26,7 +26,7 @@ double end_with_delays(const Schedule& plan, const std::vector<double>& costs, d
     for (double& cost : longer)
       cost *= 1 + kLonger * static_cast<double>(random()) / static_cast<double>(std::mt19937::max());
     double end = 0;
-    for (const std::vector<TimedTurn>& lane : foretold(plan, longer, hand_over)) {
+    for (const std::vector<TimedTurn>& lane : predicted(plan, longer, hand_over)) {
       if (!lane.empty()) end = std::max(end, lane.back().end);
     }
     sum += end;

@@ -5,7 +5,7 @@
 namespace overdrive::replay {
 
 // Lanes in turn, each as far as it comes: a schedule has an order in which every wait ends.
-TimedLanes foretold(const Schedule& schedule, const std::vector<double>& costs, double hand_over) {
+TimedLanes predicted(const Schedule& schedule, const std::vector<double>& costs, double hand_over) {
   const size_t count = schedule.lanes.size();
   TimedLanes times(count);
   const auto has_ended = [&](const Schedule::Wait& wait) { return times[wait.lane].size() >= wait.turns; };

@@ -22,7 +22,7 @@ struct TurnPlace {
 };
 
 // The times that the costs of the steps foretell.
-TimedLanes foretold(const Schedule& schedule, const std::vector<double>& costs, double hand_over);
+TimedLanes predicted(const Schedule& schedule, const std::vector<double>& costs, double hand_over);
 
 // The turn of another lane that a turn awaited: the last one to end of those that ended, with a hand-over,
 // after its lane was free. Its lane is -1 where there is none.

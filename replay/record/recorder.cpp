@@ -31,8 +31,8 @@ constexpr auto kKey = engine::keys::kRecording;
 // Operators of recordings that ran on other threads: state that a recording carries to a thread includes the
 // key.
 std::atomic<uint64_t> foreign_operators{0};
-std::atomic<void (*)(const char*)> told_of_refusals{nullptr};
-thread_local void (*told_of_operators)(const char*) = nullptr;
+std::atomic<void (*)(const char*)> refusal_listener{nullptr};
+thread_local void (*operator_listener)(const char*) = nullptr;
 
 void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, c10::Stack* stack) {
   // Operators that a kernel calls in turn are a part of the kernel.
@@ -170,14 +170,14 @@ std::vector<at::Tensor> Recorder::apart(const std::shared_ptr<ApartFunction>& fu
   return stack.back().toTensorVector();
 }
 
-void Recorder::on_refusal(void (*told)(const char* reason)) {
-  told_of_refusals.store(told, std::memory_order_relaxed);
+void Recorder::on_refusal(void (*listener)(const char* reason)) {
+  refusal_listener.store(listener, std::memory_order_relaxed);
 }
 
-void Recorder::on_operator(void (*told)(const char* name)) { told_of_operators = told; }
+void Recorder::on_operator(void (*listener)(const char* name)) { operator_listener = listener; }
 
 void Recorder::refuse(Refusal refusal) {
-  if (auto* told = told_of_refusals.load(std::memory_order_relaxed)) told(refusal.text.c_str());
+  if (auto* listener = refusal_listener.load(std::memory_order_relaxed)) listener(refusal.text.c_str());
   if (program_.refusal.empty()) program_.refusal = std::move(refusal);
 }
 
@@ -374,7 +374,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   }
   if (!program_.refusal.empty() || name.starts_with("profiler::")) {
     // Whoever is told of refusals hears of the others, too.
-    if (!name.starts_with("profiler::") && told_of_refusals.load(std::memory_order_relaxed)) {
+    if (!name.starts_with("profiler::") && refusal_listener.load(std::memory_order_relaxed)) {
       std::string reason = refusal_of(name);
       if (!reason.empty()) refuse({std::move(reason), name});
     }
@@ -403,7 +403,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     });
   }
   takes_lazy_bits_ = is_view;
-  if (told_of_operators) told_of_operators(name.c_str());
+  if (operator_listener) operator_listener(name.c_str());
   Operator op{.handle = handle,
               .name = std::move(name),
               .grad_mode = at::GradMode::is_enabled(),

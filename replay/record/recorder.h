@@ -41,10 +41,10 @@ class Recorder {
   // The first reason stays.
   void refuse(Refusal refusal);
   // Is called with the reasons of each recording, on its thread; null: nothing is. One for the process.
-  static void on_refusal(void (*told)(const char* reason));
+  static void on_refusal(void (*listener)(const char* reason));
   // Is called with each operator that a recording of this thread notes, before the operator runs; null: nothing
   // is.
-  static void on_operator(void (*told)(const char* name));
+  static void on_operator(void (*listener)(const char* name));
 
   // A function runs apart, as an operator of the recording.
   std::vector<at::Tensor> apart(const std::shared_ptr<ApartFunction>& function,

@@ -40,7 +40,7 @@ struct Refusal {
 
   bool empty() const { return text.empty(); }
   // Inside of a longer sentence.
-  Refusal told_as(std::string longer) const { return {std::move(longer), op, kind}; }
+  Refusal with_text(std::string longer) const { return {std::move(longer), op, kind}; }
 
   std::string text;
   // The operator that it is about, if it is about one: whoever knows the program's lines tells where.

@@ -8,18 +8,18 @@ namespace overdrive::replay {
 
 class EagerTime {
  public:
-  EagerTime() { told() = 0; }
+  EagerTime() { given() = 0; }
 
   double seconds() const {
-    return told() > 0 ? told() : std::chrono::duration<double>(Clock::now() - start_).count();
+    return given() > 0 ? given() : std::chrono::duration<double>(Clock::now() - start_).count();
   }
   // Of the call that is under way on this thread.
-  static void tell(double seconds) { told() = seconds; }
+  static void give(double seconds) { given() = seconds; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  static double& told() {
+  static double& given() {
     thread_local double seconds = 0;
     return seconds;
   }

@@ -35,11 +35,11 @@ bool is_known_leaf(const Program& program, const std::vector<at::Tensor>& inputs
 }
 
 void fill_buffers(const ReplayRun& run, const std::vector<at::Tensor>& inputs,
-                  const std::vector<InputSignature>& signatures, const Doubts* doubts) {
+                  const std::vector<InputSignature>& signatures, const ValueGuards* guards) {
   const std::vector<at::Tensor>& buffers = run.bound().buffers();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const size_t same_as = i < signatures.size() ? signatures[i].same_as : i;
-    if (same_as == i && (!doubts || !doubts->holds(i))) copy_elements(buffers[i], inputs[i]);
+    if (same_as == i && (!guards || !guards->holds(i))) copy_elements(buffers[i], inputs[i]);
   }
 }
 

@@ -2,8 +2,8 @@
 // way into the buffers of a replay and back. Owned by a Recording; one thread at a time.
 #pragma once
 
-#include "replay/guard/doubts.h"
 #include "replay/guard/input_signature.h"
+#include "replay/guard/value_guards.h"
 #include "replay/run/replay_run.h"
 
 #include <vector>
@@ -30,10 +30,10 @@ bool tells_apart(const Program& program, const std::vector<at::Tensor>& inputs);
 // Whether a leaf that the program knows from outside is given to it as an input.
 bool is_known_leaf(const Program& program, const std::vector<at::Tensor>& inputs);
 
-// Copies the inputs into the run's buffers. `doubts`: the buffers of those that it holds have the values
+// Copies the inputs into the run's buffers. `guards`: the buffers of those that it holds have the values
 // already; null: every input is copied.
 void fill_buffers(const ReplayRun& run, const std::vector<at::Tensor>& inputs,
-                  const std::vector<InputSignature>& signatures, const Doubts* doubts);
+                  const std::vector<InputSignature>& signatures, const ValueGuards* guards);
 // After a replay: inputs that the program changes.
 void give_back_inputs(const ReplayRun& run, const std::vector<at::Tensor>& inputs);
 

@@ -43,7 +43,7 @@ Recording::Recording(const Function& function, const CaptureOptions& options, Ca
       compared_(options),
       lanes_(function_.part() ? 1 : lanes_asked_for(options.lanes)),
       numbers_(options, numbers),
-      weighed_(options) {
+      timed_(options) {
   if (std::string reason = numbers_.refusal(); !reason.empty()) refuse(std::move(reason));
 }
 
@@ -53,8 +53,8 @@ uint64_t Recording::next_number() {
 }
 
 std::vector<at::Tensor> Recording::call(const Tensors& inputs) {
-  if (weighed_.is_open() && phase_ == Phase::kReady) return weighed_call(inputs);
-  weighed_.skip_call();
+  if (timed_.is_open() && phase_ == Phase::kReady) return timed_call(inputs);
+  timed_.skip_call();
   return call_part_or_step(inputs);
 }
 
@@ -162,10 +162,10 @@ std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
         "give its clone().";
     return eager(inputs);
   }
-  if (!tells_apart(*recorded_, inputs)) return patience_.is_alike() ? record_first(inputs) : eager(inputs);
+  if (!tells_apart(*recorded_, inputs)) return retries_.is_alike() ? record_first(inputs) : eager(inputs);
   if (Refusal held = function_.held_by(*recorded_); !held.empty()) {
     outdated_reason_ = held;
-    if (patience_.is_held()) refuse(std::move(held));
+    if (retries_.is_held()) refuse(std::move(held));
     return eager(inputs);
   }
   if (!numbers_.may_prove()) return eager(inputs);
@@ -176,7 +176,7 @@ std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
     refuse_recorded(std::move(call.refusal));
   } else if (call.difference.empty()) {
     adopt(std::move(call.run));
-    doubts_ = Doubts(run_->program(), run_->bound().buffers());
+    value_guards_ = ValueGuards(run_->program(), run_->bound().buffers());
     phase_ = Phase::kCheck;
   } else {
     inputs_.forget();
@@ -201,7 +201,7 @@ std::vector<at::Tensor> Recording::check(const Tensors& inputs) {
   }
   if (!shared_.harmless(inputs) || !tells_apart(run_->program(), inputs)) return eager(inputs);
   const auto placeholders = function_.take_placeholders();
-  doubts_.settle(inputs);
+  value_guards_.settle(inputs);
   std::optional<CheckedCall> call = replay_and_check(inputs);
   if (!call) return eager_after_throw(inputs, run_->other_answer());
   ++stats_.checked;
@@ -225,7 +225,7 @@ void Recording::refuse(Refusal refusal) {
 }
 
 void Recording::refuse_recorded(Refusal refusal) {
-  if (refusal.kind != RefusalKind::kGradientDied || patience_.waits_for_others())
+  if (refusal.kind != RefusalKind::kGradientDied || retries_.waits_for_others())
     return refuse(std::move(refusal));
   run_.reset();
   outdated_reason_ = std::move(refusal);
@@ -238,13 +238,13 @@ void Recording::outdated(Refusal reason) {
   run_.reset();
   outdated_reason_ = std::move(reason);
   phase_ = Phase::kFirst;
-  if (patience_.is_outdated(replays_)) {
+  if (retries_.is_outdated(replays_)) {
     const std::string& text = outdated_reason_.text;
     const bool is_of_gradients = outdated_reason_.kind == RefusalKind::kGradientChanged;
-    refuse(outdated_reason_.told_as("What the step uses from outside changes in nearly every call: " + text +
-                                    (is_of_gradients       ? kOfGradients
-                                     : text.ends_with('.') ? ""
-                                                           : ".")));
+    refuse(outdated_reason_.with_text("What the step uses from outside changes in nearly every call: " + text +
+                                      (is_of_gradients       ? kOfGradients
+                                       : text.ends_with('.') ? ""
+                                                             : ".")));
   }
 }
 
@@ -255,8 +255,8 @@ void Recording::outdated_by_guard(Refusal reason) {
 
 void Recording::note_difference(Refusal difference) {
   outdated_reason_ = std::move(difference);
-  const bool is_last = outdated_reason_.kind == RefusalKind::kGradientReplaced ? patience_.waits_for_others()
-                                                                               : patience_.differs();
+  const bool is_last = outdated_reason_.kind == RefusalKind::kGradientReplaced ? retries_.waits_for_others()
+                                                                               : retries_.differs();
   if (is_last) refuse(outdated_reason_);
 }
 

@@ -6,7 +6,7 @@
 //   for good
 //
 // recording.cpp tells the phases, recording_proof.cpp how a call is recorded and compared,
-// recording_replays.cpp what a replay does, and recording_doubts.cpp a call whose replay is in doubt.
+// recording_replays.cpp what a replay does, and recording_checks.cpp a call whose replay is in doubt.
 //
 // Threads: CapturedFunction calls each public function, on the thread whose call is under way; its Busy flag
 // keeps other threads out, so nothing here is locked. A private function runs in call(). The exception is a
@@ -15,17 +15,17 @@
 
 #include "replay/capture_options.h"
 #include "replay/file/program_to_save.h"
-#include "replay/guard/doubts.h"
 #include "replay/guard/leaf_flags.h"
 #include "replay/guard/shared_memory.h"
+#include "replay/guard/value_guards.h"
 #include "replay/recording/call_signature.h"
 #include "replay/recording/compared_replays.h"
 #include "replay/recording/known_inputs.h"
-#include "replay/recording/patience.h"
 #include "replay/recording/recorded_function.h"
+#include "replay/recording/retry_budget.h"
+#include "replay/recording/timed_calls.h"
 #include "replay/recording/varying_numbers.h"
 #include "replay/recording/wanted_casts.h"
-#include "replay/recording/weighed_calls.h"
 #include "replay/run/self_check.h"
 
 #include <memory>
@@ -133,11 +133,11 @@ class Recording {
   // A replay was not taken back.
   void note_replay();
   // A call that is timed, until it is known whether replays are worth it.
-  Tensors weighed_call(const Tensors& inputs);
+  Tensors timed_call(const Tensors& inputs);
   // Whether weighed calls have shown that replays are slower: calls are eager then.
   bool gives_way();
 
-  // Calls whose replay is in doubt, recording_doubts.cpp. What may matter to the function, as far as its
+  // Calls whose replay is that is checked, recording_checks.cpp. What may matter to the function, as far as its
   // recordings tell, is another one now: the call is made eagerly, recorded and compared.
   Tensors doubted(const Tensors& inputs, const std::string& what);
   // The same for gradients that the program leaves alone: some are there now and were not, or the other way.
@@ -192,7 +192,7 @@ class Recording {
   WantedCasts casts_;
   VaryingNumbers numbers_;
   KnownInputs inputs_;
-  Doubts doubts_;
+  ValueGuards value_guards_;
   // Of the last recording, and what it reads and does not write, at its end.
   SharedMemory shared_;
   ReadMemory read_;
@@ -212,8 +212,8 @@ class Recording {
   Refusal outdated_reason_;
   // Of declines(), for the call that follows.
   std::optional<Difference> difference_;
-  Patience patience_;
-  WeighedCalls weighed_;
+  RetryBudget retries_;
+  TimedCalls timed_;
   uint64_t replays_ = 0;
   uint64_t beside_new_ = 0;
   uint64_t compared_beside_new_ = 0;

@@ -87,7 +87,7 @@ CheckedCall Recording::checked_call(const Tensors& inputs) {
 std::optional<CheckedCall> Recording::replay_and_check(const Tensors& inputs) {
   if (Part* const part = function_.part()) run_ = part->free_run();
   numbers_.set();
-  fill_buffers(*run_, inputs, signature_.inputs(), function_.part() ? nullptr : &doubts_);
+  fill_buffers(*run_, inputs, signature_.inputs(), function_.part() ? nullptr : &value_guards_);
   const ReplayedState state(*run_);
   const ReadMemory read(run_->program());
   begin_run();
@@ -126,7 +126,7 @@ void Recording::adopt(std::shared_ptr<ReplayRun> run) {
 void Recording::begin_replays(std::shared_ptr<ReplayRun> run) {
   adopt(std::move(run));
   list_recording(*run_);
-  doubts_.renew(run_->program(), run_->bound().buffers());
+  value_guards_.renew(run_->program(), run_->bound().buffers());
   phase_ = Phase::kReady;
 }
 

@@ -8,7 +8,7 @@ namespace overdrive::replay {
 
 std::vector<at::Tensor> Recording::replay(const Tensors& inputs) {
   // Without guards, as calls are when replays have given way.
-  if (weighed_.wants_eager()) {
+  if (timed_.wants_eager()) {
     ++stats_.weighed;
     return eager(inputs);
   }
@@ -16,7 +16,7 @@ std::vector<at::Tensor> Recording::replay(const Tensors& inputs) {
   if (!inputs_.know(run_->program(), inputs)) return check(inputs);
   if (difference) {
     if (!gradients_matter_ && run_->guard().only_gradients_come_or_go() && !numbers_.difference() &&
-        !doubts_.difference(inputs))
+        !value_guards_.difference(inputs))
       return doubted_gradients(inputs, difference.text);
     outdated_by_guard(difference);
     return eager(inputs);
@@ -25,7 +25,7 @@ std::vector<at::Tensor> Recording::replay(const Tensors& inputs) {
   const bool is_part = run_->program().is_part();
   // What the function does with them shows in a call that is recorded.
   if (is_part && function_.part()->function().gradients().is_unseen(inputs)) return check(inputs);
-  if (const char* what = doubts_.difference(inputs)) return doubted_data(inputs, what);
+  if (const char* what = value_guards_.difference(inputs)) return doubted_data(inputs, what);
   if (is_compared() && tells_apart(run_->program(), inputs) &&
       (!is_part || function_.part()->function().gradients().are_as_noted()))
     return compared_replay(inputs);
@@ -34,27 +34,27 @@ std::vector<at::Tensor> Recording::replay(const Tensors& inputs) {
   return is_part ? replay_part(inputs) : replay_step(inputs);
 }
 
-std::vector<at::Tensor> Recording::weighed_call(const Tensors& inputs) {
+std::vector<at::Tensor> Recording::timed_call(const Tensors& inputs) {
   const bool has_graph = run_->program().is_part();
-  weighed_.begin_call(has_graph ? std::optional(function_.part()->function().backwards()) : std::nullopt);
+  timed_.begin_call(has_graph ? std::optional(function_.part()->function().backwards()) : std::nullopt);
   if (gives_way()) return call_part_or_step(inputs);
   const uint64_t replayed = stats_.replayed, eager = stats_.eager;
   Tensors results = call_part_or_step(inputs);
-  weighed_.end_call(stats_.replayed - replayed, stats_.eager - eager);
+  timed_.end_call(stats_.replayed - replayed, stats_.eager - eager);
   (void)gives_way();
   return results;
 }
 
 bool Recording::gives_way() {
-  if (phase_ != Phase::kReady || weighed_.is_open()) return false;
-  std::string reason = weighed_.refusal();
+  if (phase_ != Phase::kReady || timed_.is_open()) return false;
+  std::string reason = timed_.refusal();
   if (reason.empty()) return false;
   refuse(std::move(reason));
   return true;
 }
 
 std::vector<at::Tensor> Recording::replay_step(const Tensors& inputs) {
-  fill_buffers(*run_, inputs, signature_.inputs(), function_.part() ? nullptr : &doubts_);
+  fill_buffers(*run_, inputs, signature_.inputs(), function_.part() ? nullptr : &value_guards_);
   // Before anything is changed, because there may be no memory for them.
   Tensors results = run_->empty_results();
   begin_run();
@@ -96,7 +96,7 @@ void Recording::begin_run() const {
 }
 
 void Recording::note_replay() {
-  patience_.note_replay();
+  retries_.note_replay();
   ++replays_;
   ++stats_.replayed;
 }

@@ -46,8 +46,8 @@ bool Recording::declines() {
 bool Recording::would_replay(const Tensors& inputs) {
   if (!casts_.empty()) return false;  // nobody knows without making them
   return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs) &&
-         inputs_.know(run_->program(), inputs) && !doubts_.difference(inputs) && !is_compared() &&
-         !weighed_.next_is_eager();
+         inputs_.know(run_->program(), inputs) && !value_guards_.difference(inputs) && !is_compared() &&
+         !timed_.next_is_eager();
 }
 
 size_t Recording::bytes() const {
@@ -65,7 +65,7 @@ std::optional<ProgramToSave> Recording::to_save() {
   TORCH_CHECK(run_->program().aparts.empty(),
               "The step cannot be saved: a function runs apart in it (overdrive::apart), which is code of the "
               "program.");
-  return ProgramToSave{*run_, numbers_.optimizers(), doubts_, signature_.inputs(), eager_cost_};
+  return ProgramToSave{*run_, numbers_.optimizers(), value_guards_, signature_.inputs(), eager_cost_};
 }
 
 void Recording::explain(std::ostream& out) const {
@@ -74,11 +74,11 @@ void Recording::explain(std::ostream& out) const {
   static constexpr std::array<const char*, 6> names{"not recorded yet", "to be recorded", "recorded once",
                                                     "replayed once",    "replayed",       "refused"};
   out << names[static_cast<size_t>(phase_)] << ", " << replays_ << " replays, recorded anew "
-      << patience_.outdated() << " times\n";
+      << retries_.outdated() << " times\n";
   if (!refusal_.empty()) out << "refused: " << refusal_.text << "\n";
   if (!outdated_reason_.empty())
     out << "recorded anew the last time because: " << outdated_reason_.text << "\n";
-  if (const std::string told = weighed_.told(); !told.empty()) out << told << "\n";
+  if (const std::string times = timed_.describe(); !times.empty()) out << times << "\n";
   numbers_.explain(out);
   if (function_.part() && function_.part()->runs() > 1)
     out << function_.part()->runs() << " runs, for calls whose graphs live\n";

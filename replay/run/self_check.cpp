@@ -58,7 +58,7 @@ Snapshot changed_state(const ReplayRun& run) {
 }
 
 // What differs after a replay and an eager call: the first operator that writes there.
-Refusal told(const Program& program, const std::vector<int>& differences) {
+Refusal refusal_of(const Program& program, const std::vector<int>& differences) {
   const std::vector<int> memories = changed(program);
   std::unordered_set<int> other;
   for (const int index : differences) {
@@ -118,7 +118,7 @@ Refusal replay_twice(ReplayRun& run, const Snapshot& start, const Snapshot& eage
     if (ApartTape* tape = ApartTape::active()) tape->follow(run.program(), /*is_replay=*/true);
     again ? run.run_again() : run.run_checked();
     if (const auto differences = eager.differences(); !differences.empty())
-      return told(run.program(), differences);
+      return refusal_of(run.program(), differences);
   }
   return "";
 }
@@ -129,7 +129,7 @@ ReplayedState::ReplayedState(const ReplayRun& run) : state_(changed_state(run)) 
 
 Refusal ReplayedState::difference_from(const ReplayRun& eager) const {
   const std::vector<int> differences = state_.differences(changed_state(eager));
-  return differences.empty() ? Refusal() : told(eager.program(), differences);
+  return differences.empty() ? Refusal() : refusal_of(eager.program(), differences);
 }
 
 ReadMemory::ReadMemory(const Program& program) {

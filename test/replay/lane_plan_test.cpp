@@ -217,7 +217,7 @@ TEST(LaneTimes, AreThosePlannedAndTheirPathIsWhole) {
     for (const int lanes : {2, 3, 8}) {
       const double hand_over = random() % 50;
       const Schedule plan = schedule(steps, lanes, hand_over);
-      const TimedLanes times = foretold(plan, steps.costs, hand_over);
+      const TimedLanes times = predicted(plan, steps.costs, hand_over);
       double end = 0;
       for (size_t lane = 0; lane < times.size(); ++lane) {
         ASSERT_EQ(times[lane].size(), plan.lanes[lane].size());
@@ -244,7 +244,7 @@ TEST(LaneTimes, SayWhatATurnAwaited) {
       .before = {{}, {0}, {0}}, .costs = {10, 20, 50}, .on_caller = {true, false, false}};
   const Schedule plan = schedule(steps, 2, 5);
   ASSERT_EQ(plan.lanes[1].size(), 1U);
-  const TimedLanes times = foretold(plan, steps.costs, 5);
+  const TimedLanes times = predicted(plan, steps.costs, 5);
   EXPECT_EQ(times[1][0].begin, 15);
   EXPECT_EQ(times[1][0].end, 35);
   EXPECT_EQ(awaited_by(plan, times, {1, 0}, 5).lane, 0);

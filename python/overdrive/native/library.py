@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Of engine/c_api.h, and some of python/border/.
+# Of engine/c_api.h, and some of python/bindings/.
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_check_environment": (ctypes.c_int, []),
     "overdrive_install": (ctypes.c_int, []),
@@ -27,7 +27,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_reset_stats": (None, []),
     "overdrive_keep_memory": (ctypes.c_int, [ctypes.c_size_t]),
     "overdrive_last_error": (ctypes.c_char_p, []),
-    "overdrive_python_border": (ctypes.c_int, []),
+    "overdrive_python_bindings": (ctypes.c_int, []),
     "overdrive_python_watch_events": (None, [ctypes.c_void_p]),
     "overdrive_python_told_all": (None, [ctypes.c_void_p, ctypes.c_uint64]),
     "overdrive_python_event": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]),
@@ -141,7 +141,7 @@ def _load() -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
-    if not library.overdrive_python_border():
+    if not library.overdrive_python_bindings():
         raise OverdriveError(library.overdrive_last_error().decode(errors="replace"))
     return library
 
@@ -157,7 +157,7 @@ def under_the_gil() -> ctypes.PyDLL:
     """The same library. Its functions keep the GIL, as those must that look at objects of Python."""
     loaded = library()
     kept = ctypes.PyDLL(loaded._name, handle=loaded._handle)
-    for name in filter(lambda each: each.startswith("overdrive_python_") and each != "overdrive_python_border", _SIGNATURES):
+    for name in filter(lambda each: each.startswith("overdrive_python_") and each != "overdrive_python_bindings", _SIGNATURES):
         function = getattr(kept, name)
         function.restype, function.argtypes = _SIGNATURES[name]
     return kept
@@ -165,7 +165,7 @@ def under_the_gil() -> ctypes.PyDLL:
 
 def call(name: str, *arguments: Any) -> Any:
     """What a function of the library returns, such as "Packer.keep". An :class:`OverdriveError` with its text where it
-    refuses. The functions are in python/border/ and run without the GIL."""
+    refuses. The functions are in python/bindings/ and run without the GIL."""
     found = _functions.get(name) or function(name)
     # A trace would take the call for one of the traced function.
     tracing = _tracing()

@@ -1,4 +1,4 @@
-"""Calls without Python: Note [A quick call] in python/border/calls.h."""
+"""Calls without Python: Note [A quick call] in python/bindings/calls.h."""
 from __future__ import annotations
 
 import ctypes
@@ -21,13 +21,13 @@ _ALL = 1 << 62
 
 
 class Look(ctypes.Structure):
-    """Values that C looks at (python/border/values.h)."""
+    """Values that C looks at (python/bindings/values.h)."""
 
     _fields_ = [("begin", ctypes.c_void_p), ("count", ctypes.c_int64), ("is_whole", ctypes.c_int64)]
 
 
 class Armed(ctypes.Structure):
-    """What a quick call goes by (python/border/calls.h)."""
+    """What a quick call goes by (python/bindings/calls.h)."""
 
     _fields_ = [("is_armed", ctypes.c_int64), ("own", Look), ("structure", ctypes.c_void_p), ("reads", ctypes.c_void_p),
                 ("inputs", ctypes.c_int64), ("form", ctypes.c_int64), ("outputs", ctypes.c_int64), ("parameters", ctypes.c_void_p),
@@ -54,11 +54,11 @@ class Quick:
         if not self.is_there:
             self.armed = Armed()
             return
-        border = under_the_gil()
-        quick = border.overdrive_python_quick(call("QuickCalls.of", capture), lock.acquire, (False,), lock.release)
-        self._address = border.overdrive_python_quick_address(quick)
+        bindings = under_the_gil()
+        quick = bindings.overdrive_python_quick(call("QuickCalls.of", capture), lock.acquire, (False,), lock.release)
+        self._address = bindings.overdrive_python_quick_address(quick)
         self.armed = Armed.from_address(self._address)
-        self.call, self.step, self.zero_grad = (border.overdrive_python_quick_function(quick, which) for which in (_CALL, _STEP, _ZERO_GRAD))
+        self.call, self.step, self.zero_grad = (bindings.overdrive_python_quick_function(quick, which) for which in (_CALL, _STEP, _ZERO_GRAD))
 
     def results(self) -> Any:
         """Of the call that is open; or its error."""
@@ -103,20 +103,20 @@ def _is_known() -> bool:
 
 
 def _probe() -> bool:
-    border = under_the_gil()
+    bindings = under_the_gil()
     # With 3.11 attributes lie beside the object, and come into a dict when it is asked for; with 3.12, too; else there is a dict or none.
     attributes = {(3, 11): 2, (3, 12): 3}.get(sys.version_info[:2], 1)
     if object.__basicsize__ != 2 * ctypes.sizeof(ctypes.c_void_p):
         return False
-    if not border.overdrive_python_quick_begin(torch.Tensor, None, NOT_TAKEN, OPEN, attributes):
+    if not bindings.overdrive_python_quick_begin(torch.Tensor, None, NOT_TAKEN, OPEN, attributes):
         return False
     return all(_is_read_well(_plain_tensor(), attributes, begins_with_dict) for begins_with_dict in (False, True))
 
 
 def _is_read_well(probe: Any, attributes: int, begins_with_dict: bool) -> bool:
     """Whether C finds the tensor in its object, and sees its attributes come and go."""
-    border = under_the_gil()
-    if border.overdrive_python_tensor_in(probe) != probe._cdata:
+    bindings = under_the_gil()
+    if bindings.overdrive_python_tensor_in(probe) != probe._cdata:
         return False
     changes: list[Callable[[], Any]] = [
         lambda: probe.__dict__ if begins_with_dict else None, lambda: setattr(probe, "_overdrive", 1),
@@ -125,7 +125,7 @@ def _is_read_well(probe: Any, attributes: int, begins_with_dict: bool) -> bool:
     seen = []
     for change in changes:
         change()
-        seen.append(border.overdrive_python_has_attributes(probe, attributes))
+        seen.append(bindings.overdrive_python_has_attributes(probe, attributes))
     return seen == [0, 1, 0, 0, 1, 0]
 
 

@@ -52,7 +52,7 @@ class Open(Number):
 
 
 class Shared(ctypes.Structure):
-    """What the library reads of a call (python/border/captures.h)."""
+    """What the library reads of a call (python/bindings/captures.h)."""
 
     _fields_ = [("variant", ctypes.c_int64), ("closed", ctypes.c_int64), ("count", ctypes.c_int64), ("values", ctypes.c_double * MOST_NUMBERS)]
 

@@ -36,7 +36,7 @@ _PROFILE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ct
 
 
 class _Events(ctypes.Structure):
-    """Events of python/border/events.cpp."""
+    """Events of python/bindings/events.cpp."""
 
     _fields_ = [("told", _PROFILE), ("with_numbers", ctypes.c_int), ("number", ctypes.c_uint64)]
 
@@ -390,11 +390,11 @@ class Watcher:
         """Notes the code that runs, or leaves it out."""
         self.looks = looks
         if self._set is not None:
-            border = under_the_gil()
+            bindings = under_the_gil()
             self._set(None, None)
-            border.overdrive_python_watch_events(ctypes.byref(self._events) if looks else None)
+            bindings.overdrive_python_watch_events(ctypes.byref(self._events) if looks else None)
             if looks:
-                self._set(ctypes.cast(border.overdrive_python_event, ctypes.c_void_p), None)
+                self._set(ctypes.cast(bindings.overdrive_python_event, ctypes.c_void_p), None)
 
     def _note(self, _: Any, frame: Any, event: int, argument: int) -> int:
         try:

@@ -29,7 +29,7 @@ _REPLAYED: Any = object()
 
 # Runs of the function that are watched before its replays.
 _MOST_WATCHED = 4
-# Of the library: the function could not begin (python/border/captures.cpp).
+# Of the library: the function could not begin (python/bindings/captures.cpp).
 _FAILED = "The captured function failed."
 # Values that are told where a compared replay differs.
 _MOST_MOVED = 8

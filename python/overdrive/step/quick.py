@@ -1,4 +1,4 @@
-"""When a call may go the way of the last one without Python: Note [A quick call] in python/border/calls.h."""
+"""When a call may go the way of the last one without Python: Note [A quick call] in python/bindings/calls.h."""
 from __future__ import annotations
 
 import ctypes

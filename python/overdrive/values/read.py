@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from overdrive.values.forms import form_of, others_in
 from overdrive.values.same import bytes_of, is_all_numbers, is_number, same_value, size_of
 
-# Kinds of python/border/values.cpp, then those that Python looks at.
+# Kinds of python/bindings/values.cpp, then those that Python looks at.
 ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT, DICT, ALIKE = range(16)
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 # Of what a container has, beside single items.

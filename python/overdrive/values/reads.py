@@ -22,7 +22,7 @@ _C_OF_FUNCTIONS = {"__defaults__": 8, "__kwdefaults__": 9}
 _LENGTHS = (list.__len__, dict.__len__, set.__len__)
 # Kinds that always look at a dict where their holder is one.
 _OF_DICTS = (ENTRY, VALUES, SIZE, ABSENT)
-# Value of python/border/values.cpp, as 64-bit words: how many, and where two of them are.
+# Value of python/bindings/values.cpp, as 64-bit words: how many, and where two of them are.
 _WORDS, _KEY, _EXPECTED = 4, 2, 3
 # In the place of one that was taken out: None is of its class.
 _HOLDS = KIND, id(None), 0, id(type(None))

@@ -13,8 +13,8 @@
 namespace {
 
 using overdrive::engine::DeviceQueue;
-using overdrive::engine::Patience;
 using overdrive::engine::TaskRank;
+using overdrive::engine::WaitPolicy;
 
 struct Task {
   TaskRank rank;
@@ -31,7 +31,7 @@ TEST(DeviceQueue, GivesTheDeepestThenTheLatestForwardOp) {
   queue.push({{1, 2}, 2});
   queue.push({{0, 9}, 3});
   std::vector<int> order;
-  for (int i = 0; i < 3; ++i) order.push_back(queue.take(any, never, Patience::kSleep)->id);
+  for (int i = 0; i < 3; ++i) order.push_back(queue.take(any, never, WaitPolicy::kSleep)->id);
   EXPECT_EQ(order, (std::vector<int>{2, 3, 1}));
 }
 
@@ -40,30 +40,30 @@ TEST(DeviceQueue, GivesNothingOnceTheWaitIsOverEvenIfTasksAreThere) {
   queue.push({{0, 1}, 1});
   EXPECT_FALSE(queue
                    .take(
-                       any, [] { return true; }, Patience::kLookAround)
+                       any, [] { return true; }, WaitPolicy::kLookAround)
                    .has_value());
-  EXPECT_TRUE(queue.take(any, never, Patience::kSleep).has_value());
+  EXPECT_TRUE(queue.take(any, never, WaitPolicy::kSleep).has_value());
 }
 
-TEST(DeviceQueue, SleepsForNobodyWithoutPatience) {
+TEST(DeviceQueue, SleepsForNobodyWithPolicyNone) {
   Queue queue;
-  EXPECT_FALSE(queue.take(any, never, Patience::kNone).has_value());
+  EXPECT_FALSE(queue.take(any, never, WaitPolicy::kNone).has_value());
 }
 
 TEST(DeviceQueue, GivesTheBestTaskOnlyIfItIsWanted) {
   const auto not_5 = [](const Task& task) { return task.id != 5; };
   Queue queue;
   queue.push({{0, 1}, 5});
-  EXPECT_FALSE(queue.take(not_5, never, Patience::kSleep).has_value());
+  EXPECT_FALSE(queue.take(not_5, never, WaitPolicy::kSleep).has_value());
   queue.push({{0, 2}, 6});
-  EXPECT_EQ(queue.take(not_5, never, Patience::kNone)->id, 6);
-  EXPECT_EQ(queue.take(any, never, Patience::kNone)->id, 5);
+  EXPECT_EQ(queue.take(not_5, never, WaitPolicy::kNone)->id, 6);
+  EXPECT_EQ(queue.take(any, never, WaitPolicy::kNone)->id, 5);
 }
 
 TEST(DeviceQueue, WakesASleeperForATaskThatItDoesNotWant) {
   Queue queue;
   std::thread taker([&] {
-    EXPECT_FALSE(queue.take([](const Task&) { return false; }, never, Patience::kSleep).has_value());
+    EXPECT_FALSE(queue.take([](const Task&) { return false; }, never, WaitPolicy::kSleep).has_value());
   });
   queue.push({{0, 1}, 3});
   taker.join();
@@ -72,7 +72,7 @@ TEST(DeviceQueue, WakesASleeperForATaskThatItDoesNotWant) {
 TEST(DeviceQueue, WakesASleeperForATask) {
   Queue queue;
   int got = 0;
-  std::thread taker([&] { got = queue.take(any, never, Patience::kSleep)->id; });
+  std::thread taker([&] { got = queue.take(any, never, WaitPolicy::kSleep)->id; });
   queue.push({{0, 1}, 3});
   taker.join();
   EXPECT_EQ(got, 3);
@@ -84,7 +84,7 @@ TEST(DeviceQueue, WakesASleeperWhenTheWaitIsOver) {
   std::thread taker([&] {
     EXPECT_FALSE(queue
                      .take(
-                         any, [&] { return over.load(); }, Patience::kSleep)
+                         any, [&] { return over.load(); }, WaitPolicy::kSleep)
                      .has_value());
   });
   queue.wake();  // for nothing, if it sleeps already
@@ -99,15 +99,15 @@ TEST(DeviceQueue, ExchangesATaskForTheBestOne) {
   queue.push({{0, 4}, 2});
   EXPECT_EQ(queue.exchange({{0, 5}, 3}, any)->id, 3);
   EXPECT_EQ(queue.exchange({{0, 3}, 4}, any)->id, 2);
-  EXPECT_EQ(queue.take(any, never, Patience::kNone)->id, 4);
+  EXPECT_EQ(queue.take(any, never, WaitPolicy::kNone)->id, 4);
 }
 
 TEST(DeviceQueue, KeepsAnExchangedTaskWhenTheBestIsNotWanted) {
   Queue queue;
   queue.push({{1, 0}, 1});
   EXPECT_FALSE(queue.exchange({{0, 5}, 2}, [](const Task& task) { return task.id == 2; }).has_value());
-  EXPECT_EQ(queue.take(any, never, Patience::kNone)->id, 1);
-  EXPECT_EQ(queue.take(any, never, Patience::kNone)->id, 2);
+  EXPECT_EQ(queue.take(any, never, WaitPolicy::kNone)->id, 1);
+  EXPECT_EQ(queue.take(any, never, WaitPolicy::kNone)->id, 2);
 }
 
 TEST(Spin, IsForBackwardsThatHaveAProcessorForEachThread) {
@@ -127,13 +127,13 @@ TEST(DeviceQueue, LosesNothingBetweenTwoThreads) {
   Queue there, back;
   std::thread other([&] {
     for (int i = 0; i < kRounds; ++i) {
-      auto task = there.take(any, never, i % 3 == 0 ? Patience::kSleep : Patience::kLookAround);
+      auto task = there.take(any, never, i % 3 == 0 ? WaitPolicy::kSleep : WaitPolicy::kLookAround);
       back.push(std::move(*task));
     }
   });
   for (int i = 0; i < kRounds; ++i) {
     there.push({{0, static_cast<uint64_t>(i)}, i});
-    EXPECT_EQ(back.take(any, never, i % 2 == 0 ? Patience::kSleep : Patience::kLookAround)->id, i);
+    EXPECT_EQ(back.take(any, never, i % 2 == 0 ? WaitPolicy::kSleep : WaitPolicy::kLookAround)->id, i);
   }
   other.join();
 }
@@ -151,7 +151,7 @@ TEST(DeviceQueue, OutlivesTheOneThatWaits) {
     }
     EXPECT_FALSE(queue
                      ->take(
-                         any, [&] { return left.load() == 0; }, Patience::kLookAround)
+                         any, [&] { return left.load() == 0; }, WaitPolicy::kLookAround)
                      .has_value());
     queue.reset();
     for (auto& thread : others) thread.join();
@@ -168,7 +168,7 @@ TEST(DeviceQueue, TakesFromManyPushers) {
     });
   }
   int taken = 0;
-  while (taken < kPushers * kTasks) taken += queue.take(any, never, Patience::kLookAround)->id;
+  while (taken < kPushers * kTasks) taken += queue.take(any, never, WaitPolicy::kLookAround)->id;
   for (auto& thread : pushers) thread.join();
   EXPECT_EQ(taken, kPushers * kTasks);
 }

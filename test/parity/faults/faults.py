@@ -19,7 +19,7 @@ from pathlib import Path
 from mutants import ALL
 from table import SUITE
 
-FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay", "python/border")
+FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay", "python/bindings")
 SUFFIXES = (".h", ".cpp", ".inl", ".cu")
 SECONDS = 60  # a mistake has to be seen within a minute; sanitizers and busy machines get four
 GOLDEN = Path(__file__).resolve().parents[2] / "inspect/golden"

@@ -1,4 +1,4 @@
-#include "python/border/border.h"
+#include "python/bindings/bindings.h"
 
 #include "checkpoint/chain/schedule.h"
 #include "hooks/hooks.h"

@@ -9,7 +9,7 @@ namespace overdrive::replay {
 
 std::vector<at::Tensor> Recording::doubted(const Tensors& inputs, const std::string& what) {
   const auto placeholders = function_.take_placeholders();
-  doubts_.settle(inputs);
+  value_guards_.settle(inputs);
   release_run();
   ++stats_.checked;
   CheckedCall call = checked_call(inputs);
@@ -19,8 +19,8 @@ std::vector<at::Tensor> Recording::doubted(const Tensors& inputs, const std::str
     return call.results;
   }
   if (!found.empty()) {
-    const bool again = call.refusal.empty() && !patience_.differs();
-    outdated_reason_ = found.told_as(c10::str(what, ". The difference: ", found.text));
+    const bool again = call.refusal.empty() && !retries_.differs();
+    outdated_reason_ = found.with_text(c10::str(what, ". The difference: ", found.text));
     run_.reset();
     phase_ = Phase::kFirst;
     if (!again) refuse(outdated_reason_);
@@ -31,11 +31,11 @@ std::vector<at::Tensor> Recording::doubted(const Tensors& inputs, const std::str
 }
 
 std::vector<at::Tensor> Recording::doubted_gradients(const Tensors& inputs, const char* what) {
-  const uint64_t differences = patience_.differences();
+  const uint64_t differences = retries_.differences();
   Tensors results = doubted(inputs, what);
   if (phase_ == Phase::kFirst) {
     gradients_matter_ = true;
-    patience_.forgive(differences);
+    retries_.forgive(differences);
   }
   return results;
 }
@@ -74,14 +74,14 @@ std::vector<at::Tensor> Recording::compared_replay(const Tensors& inputs) {
             RefusalKind::kReplayDiffers});
     TORCH_CHECK(false, refusal_.text);
   }
-  patience_.note_replay();
+  retries_.note_replay();
   begin_replays(std::move(call->run));
   return call->results;
 }
 
 std::vector<at::Tensor> Recording::eager_after_throw(const Tensors& inputs, const std::string& other_answer) {
   ++stats_.undone;
-  const bool is_every_call = patience_.is_undone();
+  const bool is_every_call = retries_.is_undone();
   if (other_answer.empty()) {
     const bool is_apart = take_outdated_by_apart();
     if (is_every_call) {
@@ -89,14 +89,14 @@ std::vector<at::Tensor> Recording::eager_after_throw(const Tensors& inputs, cons
                       is_apart ? "code that runs apart changes what the function looks at."
                                : "an operator throws on the data."));
     }
-  } else if (patience_.has_other_answer(replays_)) {
+  } else if (retries_.has_other_answer(replays_)) {
     refuse(
         {c10::str(title_of_answer(other_answer),
                   " tells the program now one thing and now another; make a function of each way, and choose "
                   "outside."),
          other_answer});
   } else if (is_every_call) {
-    patience_.note_replay();
+    retries_.note_replay();
     outdated({c10::str(title_of_answer(other_answer), " tells the program something else"), other_answer});
   }
   return eager(inputs);

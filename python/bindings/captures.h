@@ -3,7 +3,7 @@
 // more.
 #pragma once
 
-#include "python/border/border.h"
+#include "python/bindings/bindings.h"
 #include "replay/captured_function.h"
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace overdrive::python {
 
-// Numbers of a call in memory of Python, which writes them before it: a call of the border would take a
+// Numbers of a call in memory of Python, which writes them before it: a call by the bindings would take a
 // twentieth of a replay.
 struct CallNumbers {
   int64_t variant;   // the set of values that the function reads; each has recordings of its own

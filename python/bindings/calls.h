@@ -8,8 +8,8 @@
 // it runs the function, or throws, Python finishes the call.
 #pragma once
 
-#include "python/border/captures.h"
-#include "python/border/values.h"
+#include "python/bindings/captures.h"
+#include "python/bindings/values.h"
 
 #include <cstdint>
 #include <exception>

@@ -1,4 +1,4 @@
-#include "replay/guard/doubts.h"
+#include "replay/guard/value_guards.h"
 
 #include "replay/guard/input_signature.h"
 
@@ -30,7 +30,7 @@ bool is_doubted(const Program& program, int index) {
 
 }  // namespace
 
-Doubts::Doubts(const Program& program, const std::vector<at::Tensor>& buffers) : inputs_(buffers) {
+ValueGuards::ValueGuards(const Program& program, const std::vector<at::Tensor>& buffers) : inputs_(buffers) {
   for (size_t i = 0; i < program.memories.size(); ++i) {
     const Memory& memory = program.memories[i];
     if (memory.origin == Origin::kInput && memory.written) forget(buffers[memory.input]);
@@ -54,33 +54,33 @@ Doubts::Doubts(const Program& program, const std::vector<at::Tensor>& buffers) :
   }
 }
 
-bool Doubts::holds_outside(int memory) const {
+bool ValueGuards::holds_outside(int memory) const {
   return std::any_of(outside_.begin(), outside_.end(),
                      [&](const Outside& each) { return each.memory == memory; });
 }
 
 // Inputs that are one tensor have one buffer.
-void Doubts::forget(const at::Tensor& buffer) {
+void ValueGuards::forget(const at::Tensor& buffer) {
   for (at::Tensor& input : inputs_) {
     if (input.is_same(buffer)) input.reset();
   }
 }
 
-bool Doubts::Outside::same() const {
+bool ValueGuards::Outside::same() const {
   const auto alive = weak.lock();
   return alive && alive->data() == address && alive->nbytes() == bytes.size() &&
          std::memcmp(address, bytes.data(), bytes.size()) == 0;
 }
 
-void Doubts::settle(const std::vector<at::Tensor>& inputs) {
+void ValueGuards::settle(const std::vector<at::Tensor>& inputs) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].defined() && !same_elements(inputs_[i], inputs[i])) inputs_[i].reset();
   }
   std::erase_if(outside_, [](const Outside& each) { return !each.same(); });
 }
 
-void Doubts::renew(const Program& program, const std::vector<at::Tensor>& buffers) {
-  Doubts all(program, buffers);
+void ValueGuards::renew(const Program& program, const std::vector<at::Tensor>& buffers) {
+  ValueGuards all(program, buffers);
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].defined()) inputs_[i] = all.inputs_[i];
   }
@@ -92,7 +92,7 @@ void Doubts::renew(const Program& program, const std::vector<at::Tensor>& buffer
   outside_ = std::move(all.outside_);
 }
 
-const char* Doubts::difference(const std::vector<at::Tensor>& inputs) const {
+const char* ValueGuards::difference(const std::vector<at::Tensor>& inputs) const {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].defined() && !same_elements(inputs_[i], inputs[i])) return "An input";
   }

@@ -1,4 +1,4 @@
-#include "replay/recording/rests.h"
+#include "replay/recording/backoff.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -20,18 +20,18 @@ constexpr uint64_t kMostNew = 512, kNewAgain = 64;
 
 }  // namespace
 
-bool Rests::take_call() {
+bool Backoff::take_call() {
   if (left_ == 0) return false;
   --left_;
   return true;
 }
 
-void Rests::begin(Refusal reason) {
+void Backoff::begin(Refusal reason) {
   left_ = kRest << std::min(rests_++, kMostRests);
   reason_ = std::move(reason);
 }
 
-bool Rests::note_new() {
+bool Backoff::note_new() {
   if (++new_in_turn_ <= kMostNew) return false;
   new_in_turn_ = kMostNew - kNewAgain;
   begin(
@@ -40,14 +40,14 @@ bool Rests::note_new() {
   return true;
 }
 
-void Rests::weigh(const CaptureStats& stats, uint64_t useful, const Refusal& last_reason) {
+void Backoff::weigh(const CaptureStats& stats, uint64_t useful, const Refusal& last_reason) {
   const auto wasted = static_cast<int64_t>(stats.recorded - useful);
   const int64_t debt = kCostOfARecording * wasted - static_cast<int64_t>(stats.replayed) - forgiven_;
   if (debt <= kMostDebt) return;
   forgiven_ += debt / 4;
   const std::string last =
       last_reason.empty() ? "other sizes, types, strides or modes in each call" : last_reason.text;
-  begin(last_reason.told_as(c10::str(
+  begin(last_reason.with_text(c10::str(
       "Recordings are made so often, and fit so seldom, that nothing is gained. The last reason: ", last,
       last.ends_with('.') ? "" : ".")));
 }

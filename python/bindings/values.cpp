@@ -1,7 +1,7 @@
 // Compares values that a captured function of Python read with what there is now: 10 ns a value, under the GIL,
-// which the border's classes release. Python's own functions are found in the process: the library is linked to
-// no Python. Nothing is kept but versions of dicts, and borrowed references are compared only.
-#include "python/border/values.h"
+// which classes of the bindings release. Python's own functions are found in the process: the library is linked
+// to no Python. Nothing is kept but versions of dicts, and borrowed references are compared only.
+#include "python/bindings/values.h"
 
 namespace overdrive::python {
 namespace {

@@ -9,7 +9,7 @@
 
 namespace overdrive::replay {
 
-class Rests {
+class Backoff {
  public:
   // Before a call: whether it belongs to a rest. Counts it.
   bool take_call();

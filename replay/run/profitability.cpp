@@ -1,4 +1,4 @@
-#include "replay/run/worth.h"
+#include "replay/run/profitability.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@ std::string text_of(double nanoseconds) {
 
 }  // namespace
 
-void Worth::note(Way way, double nanoseconds) {
+void Profitability::note(Way way, double nanoseconds) {
   if (!is_open()) return;
   if (way != way_) return interrupt();
   if (first_ < kFirstReplays) return void(++first_);
@@ -33,14 +33,14 @@ void Worth::note(Way way, double nanoseconds) {
   }
 }
 
-void Worth::interrupt() {
+void Profitability::interrupt() {
   calls_ = 0;
   way_ = Way::kReplay;
   replay_ = eager_ = kNone;
 }
 
 // Noise makes a call longer, and seldom the best of one way alone in nearly every round.
-void Worth::end_round() {
+void Profitability::end_round() {
   const double ratio = replay_ / eager_;
   best_replay_ = std::min(best_replay_, replay_);
   best_eager_ = std::min(best_eager_, eager_);
@@ -55,7 +55,7 @@ void Worth::end_round() {
   }
 }
 
-std::string Worth::told() const {
+std::string Profitability::describe() const {
   if (!std::isfinite(best_replay_)) return "";
   return "a replay takes " + text_of(best_replay_) + " and an eager call " + text_of(best_eager_) +
          ", the best of " + std::to_string(rounds_ * kMeasured) + " each";

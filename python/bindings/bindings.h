@@ -1,9 +1,9 @@
-// The library's border to Python: classes in torch.classes.overdrive, registered with LibTorch and without
-// CPython's ABI. Owned by the process from overdrive_python_border() on. Any thread calls the functions; one
+// The library as Python sees it: classes in torch.classes.overdrive, registered with LibTorch and without
+// CPython's ABI. Owned by the process from overdrive_python_bindings() on. Any thread calls the functions; one
 // thread at a time uses an object, unless its class says otherwise. Leaves exceptions to LibTorch, which makes
 // Python's of them.
 //
-// Note [Statics at the border]: every function is a static one of a class. LibTorch calls it without the
+// Note [Statics in the bindings]: every function is a static one of a class. LibTorch calls it without the
 // dispatcher, so that no mode, no profiler and no recording sees the call, and without the GIL. With an object
 // a static function takes 0.6 us, a method that is bound to its object 1.4 us, and an operator 9.5 us, because
 // the dispatcher's schema compares the classes by their text. A function of Python that C++ calls has no such

@@ -1,4 +1,4 @@
-#include "python/border/border.h"
+#include "python/bindings/bindings.h"
 
 #include "inspect/inspect.h"
 

@@ -1,4 +1,4 @@
-#include "python/border/calls.h"
+#include "python/bindings/calls.h"
 
 #include "replay/part/part_function.h"
 #include "replay/record/recorder.h"

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "replay/capture_options.h"
-#include "replay/run/worth.h"
+#include "replay/run/profitability.h"
 
 #include <chrono>
 #include <optional>
@@ -13,29 +13,31 @@
 
 namespace overdrive::replay {
 
-class WeighedCalls {
+class TimedCalls {
  public:
   // Reads OVERDRIVE_CAPTURE_ALWAYS where the options say nothing; throws at a bad value.
-  explicit WeighedCalls(const CaptureOptions& options);
-  ~WeighedCalls() { end_turns(); }
-  WeighedCalls(const WeighedCalls&) = delete;
-  WeighedCalls& operator=(const WeighedCalls&) = delete;
+  explicit TimedCalls(const CaptureOptions& options);
+  ~TimedCalls() { end_turns(); }
+  TimedCalls(const TimedCalls&) = delete;
+  TimedCalls& operator=(const TimedCalls&) = delete;
 
-  bool is_open() const { return worth_.is_open(); }
+  bool is_open() const { return profitability_.is_open(); }
   // Around each call while it is open. `backwards`: of a part whose results have a graph, how many have come.
   void begin_call(std::optional<uint64_t> backwards);
   // Whether a call that could be replayed shall be eager.
-  bool wants_eager() const { return is_open() && way_ == Worth::Way::kEager; }
+  bool wants_eager() const { return is_open() && way_ == Profitability::Way::kEager; }
   // A call beside those, which has no recording yet.
   void skip_call() { calls_ = 0; }
   // The same of the next call, as far as it is known.
-  bool next_is_eager() const { return is_open() && (is_part_ ? way_ : worth_.next()) == Worth::Way::kEager; }
+  bool next_is_eager() const {
+    return is_open() && (is_part_ ? way_ : profitability_.next()) == Profitability::Way::kEager;
+  }
   // How many calls were replayed, and were eager, in it.
   void end_call(uint64_t replayed, uint64_t eager);
 
   // Why calls are eager from now on, or empty.
   std::string refusal() const;
-  std::string told() const { return worth_.told(); }
+  std::string describe() const { return profitability_.describe(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -44,9 +46,9 @@ class WeighedCalls {
   bool take_turns();
   void end_turns();
 
-  Worth worth_;
+  Profitability profitability_;
   // Of the call, or of the part's turn, that is under way.
-  Worth::Way way_ = Worth::Way::kReplay;
+  Profitability::Way way_ = Profitability::Way::kReplay;
   Clock::time_point start_;
   bool is_part_ = false;
   uint64_t backwards_ = 0;

@@ -6,7 +6,7 @@
 
 namespace overdrive::replay {
 
-class Patience {
+class RetryBudget {
  public:
   // Each notes one failure more. True: that was the last one.
   // A recording differs from the one before.

@@ -1,6 +1,6 @@
 // Whether replays are worth it, by times that the tests make up; and two captured functions whose replays take
 // a thousand times as long as their calls.
-#include "replay/run/worth.h"
+#include "replay/run/profitability.h"
 
 #include "replay/captured.h"
 #include "test/replay/replay_fixture.h"
@@ -10,16 +10,18 @@
 namespace overdrive::test {
 namespace {
 
-using replay::Worth;
+using replay::Profitability;
 using testing::HasSubstr;
 
-// Calls as the worth asks for them, until it knows; how many were eager. Each way takes what its function says.
-int settle(Worth& worth, const std::function<double()>& replay, const std::function<double()>& eager) {
+// Calls as profitability asks for them, until it knows; how many were eager. Each way takes what its function
+// says.
+int settle(Profitability& profitability, const std::function<double()>& replay,
+           const std::function<double()>& eager) {
   int eager_calls = 0;
-  for (int i = 0; i < 1000 && worth.is_open(); ++i) {
-    const Worth::Way way = worth.next();
-    eager_calls += way == Worth::Way::kEager ? 1 : 0;
-    worth.note(way, way == Worth::Way::kEager ? eager() : replay());
+  for (int i = 0; i < 1000 && profitability.is_open(); ++i) {
+    const Profitability::Way way = profitability.next();
+    eager_calls += way == Profitability::Way::kEager ? 1 : 0;
+    profitability.note(way, way == Profitability::Way::kEager ? eager() : replay());
   }
   return eager_calls;
 }
@@ -36,70 +38,72 @@ std::function<double()> noisy(double nanoseconds, int seed) {
   };
 }
 
-constexpr int kBlock = Worth::kSettle + Worth::kMeasured;
+constexpr int kBlock = Profitability::kSettle + Profitability::kMeasured;
 
-TEST(Worth, OneRoundIsEnoughForFastReplays) {
-  Worth worth(false);
-  EXPECT_EQ(settle(worth, always(500), always(1000)), kBlock);
-  EXPECT_EQ(worth.verdict(), Worth::Verdict::kReplays);
+TEST(Profitability, OneRoundIsEnoughForFastReplays) {
+  Profitability profitability(false);
+  EXPECT_EQ(settle(profitability, always(500), always(1000)), kBlock);
+  EXPECT_EQ(profitability.verdict(), Profitability::Verdict::kReplays);
 }
 
-TEST(Worth, ReplaysThatAreALittleSlowerGiveWayAfterAllRounds) {
-  Worth worth(false);
-  EXPECT_EQ(settle(worth, always(3'460'000), always(3'400'000)), Worth::kRounds * kBlock);
-  EXPECT_EQ(worth.verdict(), Worth::Verdict::kEager);
-  EXPECT_EQ(worth.told(), "a replay takes 3.46 ms and an eager call 3.4 ms, the best of 48 each");
+TEST(Profitability, ReplaysThatAreALittleSlowerGiveWayAfterAllRounds) {
+  Profitability profitability(false);
+  EXPECT_EQ(settle(profitability, always(3'460'000), always(3'400'000)), Profitability::kRounds * kBlock);
+  EXPECT_EQ(profitability.verdict(), Profitability::Verdict::kEager);
+  EXPECT_EQ(profitability.describe(), "a replay takes 3.46 ms and an eager call 3.4 ms, the best of 48 each");
 }
 
-TEST(Worth, ReplaysThatAreFarSlowerGiveWaySooner) {
-  Worth worth(false);
-  EXPECT_EQ(settle(worth, always(2000), always(1000)), Worth::kBadRounds * kBlock);
-  EXPECT_EQ(worth.verdict(), Worth::Verdict::kEager);
+TEST(Profitability, ReplaysThatAreFarSlowerGiveWaySooner) {
+  Profitability profitability(false);
+  EXPECT_EQ(settle(profitability, always(2000), always(1000)), Profitability::kBadRounds * kBlock);
+  EXPECT_EQ(profitability.verdict(), Profitability::Verdict::kEager);
 }
 
-TEST(Worth, OnePercentIsNoReason) {
-  Worth worth(false);
-  EXPECT_EQ(settle(worth, always(1009), always(1000)), Worth::kGoodRounds * kBlock);
-  EXPECT_EQ(worth.verdict(), Worth::Verdict::kReplays);
+TEST(Profitability, OnePercentIsNoReason) {
+  Profitability profitability(false);
+  EXPECT_EQ(settle(profitability, always(1009), always(1000)), Profitability::kGoodRounds * kBlock);
+  EXPECT_EQ(profitability.verdict(), Profitability::Verdict::kReplays);
 }
 
-TEST(Worth, ColdCallsAtTheBeginningAndAfterATurnDoNotCount) {
-  Worth worth(false);
+TEST(Profitability, ColdCallsAtTheBeginningAndAfterATurnDoNotCount) {
+  Profitability profitability(false);
   int calls = 0;
   bool was_eager = false;
   const auto timed = [&](bool is_eager) {
-    return ++calls <= Worth::kFirstReplays || std::exchange(was_eager, is_eager) != is_eager ? 9e9 : 1000.0;
+    return ++calls <= Profitability::kFirstReplays || std::exchange(was_eager, is_eager) != is_eager ? 9e9
+                                                                                                     : 1000.0;
   };
   settle(
-      worth, [&] { return timed(false); }, [&] { return timed(true); });
-  EXPECT_THAT(worth.told(), HasSubstr("a replay takes 1 us and an eager call 1 us"));
+      profitability, [&] { return timed(false); }, [&] { return timed(true); });
+  EXPECT_THAT(profitability.describe(), HasSubstr("a replay takes 1 us and an eager call 1 us"));
 }
 
-TEST(Worth, NoiseFlipsNothing) {
+TEST(Profitability, NoiseFlipsNothing) {
   for (int seed = 0; seed < 2000; ++seed) {
-    Worth same(false), faster(false);
+    Profitability same(false), faster(false);
     settle(same, noisy(1000, seed), noisy(1000, 5000 + seed));
-    EXPECT_EQ(same.verdict(), Worth::Verdict::kReplays) << seed;
+    EXPECT_EQ(same.verdict(), Profitability::Verdict::kReplays) << seed;
     settle(faster, noisy(900, seed), noisy(1000, 5000 + seed));
-    EXPECT_EQ(faster.verdict(), Worth::Verdict::kReplays) << seed;
+    EXPECT_EQ(faster.verdict(), Profitability::Verdict::kReplays) << seed;
   }
 }
 
-TEST(Worth, AnInterruptedRoundBeginsAgain) {
-  Worth worth(false);
-  for (int i = 0; i < Worth::kFirstReplays + kBlock + 1; ++i) worth.note(worth.next(), 1000);
-  EXPECT_EQ(worth.next(), Worth::Way::kEager);
-  worth.note(Worth::Way::kReplay, 1000);
-  EXPECT_EQ(worth.next(), Worth::Way::kReplay);
-  settle(worth, always(2000), always(1000));
-  EXPECT_EQ(worth.verdict(), Worth::Verdict::kEager);
+TEST(Profitability, AnInterruptedRoundBeginsAgain) {
+  Profitability profitability(false);
+  for (int i = 0; i < Profitability::kFirstReplays + kBlock + 1; ++i)
+    profitability.note(profitability.next(), 1000);
+  EXPECT_EQ(profitability.next(), Profitability::Way::kEager);
+  profitability.note(Profitability::Way::kReplay, 1000);
+  EXPECT_EQ(profitability.next(), Profitability::Way::kReplay);
+  settle(profitability, always(2000), always(1000));
+  EXPECT_EQ(profitability.verdict(), Profitability::Verdict::kEager);
 }
 
-TEST(Worth, AlwaysIsAVerdict) {
-  const Worth worth(true);
-  EXPECT_FALSE(worth.is_open());
-  EXPECT_EQ(worth.verdict(), Worth::Verdict::kReplays);
-  EXPECT_EQ(worth.told(), "");
+TEST(Profitability, AlwaysIsAVerdict) {
+  const Profitability profitability(true);
+  EXPECT_FALSE(profitability.is_open());
+  EXPECT_EQ(profitability.verdict(), Profitability::Verdict::kReplays);
+  EXPECT_EQ(profitability.describe(), "");
 }
 
 class Weighed : public testing::Test {
@@ -112,9 +116,9 @@ class Weighed : public testing::Test {
   const at::Tensor large_ = torch::arange(1 << 22).to(torch::kFloat);
 };
 
-constexpr int kWeighed = Worth::kBadRounds * kBlock;
+constexpr int kWeighed = Profitability::kBadRounds * kBlock;
 // Until a verdict, and some more.
-constexpr int kCalls = Worth::kFirstReplays + 2 * kWeighed + 20;
+constexpr int kCalls = Profitability::kFirstReplays + 2 * kWeighed + 20;
 
 TEST_F(Weighed, AStepWhoseReplaysAreSlowerGivesWayAndSaysSo) {
   auto step = capture([](at::Tensor x) { return element_of(x); });
@@ -154,7 +158,7 @@ TEST_F(Weighed, APartThatGoesLeavesTheTurnToOthers) {
   const auto make = [&] { return captured([&](at::Tensor x) { return element_of(x) * weight; }); };
   {
     auto first = make();
-    for (int i = 0; i < Worth::kFirstReplays + 10; ++i) first(large_).sum().backward();
+    for (int i = 0; i < Profitability::kFirstReplays + 10; ++i) first(large_).sum().backward();
   }
   auto part = make();
   for (int i = 0; i < kCalls; ++i) part(large_).sum().backward();

@@ -1,4 +1,4 @@
-#include "python/border/border.h"
+#include "python/bindings/bindings.h"
 
 #include "engine/base/c_error.h"
 #include "engine/base/no_destructor.h"
@@ -26,7 +26,7 @@ void register_classes() {
 
 // The package calls this when it has loaded the library: a program without Python registers nothing. Returns 0
 // on an error, and overdrive_last_error() tells why.
-extern "C" __attribute__((visibility("default"))) int overdrive_python_border() {
+extern "C" __attribute__((visibility("default"))) int overdrive_python_bindings() {
   return overdrive::base::without_throwing(0, [] {
     overdrive::python::register_classes();
     return 1;

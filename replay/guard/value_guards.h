@@ -11,11 +11,11 @@
 
 namespace overdrive::replay {
 
-class Doubts {
+class ValueGuards {
  public:
-  Doubts() = default;
+  ValueGuards() = default;
   // After the second recorded call, with its buffers.
-  Doubts(const Program& program, const std::vector<at::Tensor>& buffers);
+  ValueGuards(const Program& program, const std::vector<at::Tensor>& buffers);
 
   // Drops what differs now: a recording with these values is the same program. Right before or after that call.
   void settle(const std::vector<at::Tensor>& inputs);

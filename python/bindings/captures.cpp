@@ -1,4 +1,4 @@
-#include "python/border/captures.h"
+#include "python/bindings/captures.h"
 
 #include "replay/apart.h"
 #include "replay/optimizers/python_optimizers.h"
@@ -92,7 +92,8 @@ std::vector<int64_t> counts_of(const CapturePtr& capture) {
   return counts;
 }
 
-std::tuple<std::string, std::string, int64_t, int64_t> told(const replay::Refusal& refusal, uint64_t resting) {
+std::tuple<std::string, std::string, int64_t, int64_t> as_tuple(const replay::Refusal& refusal,
+                                                                uint64_t resting) {
   return {refusal.text, refusal.op, static_cast<int64_t>(refusal.kind), static_cast<int64_t>(resting)};
 }
 
@@ -175,10 +176,10 @@ void add_captures(torch::Library& library) {
       .def_static("refusal",
                   [](const CapturePtr& capture) {
                     const auto& step = (*capture)->step;
-                    return told(step.reason(), step.resting());
+                    return as_tuple(step.reason(), step.resting());
                   })
       .def_static("last_reason",
-                  [](const CapturePtr& capture) { return told((*capture)->step.last_reason(), 0); })
+                  [](const CapturePtr& capture) { return as_tuple((*capture)->step.last_reason(), 0); })
       .def_static("has_differed", [](const CapturePtr& capture) { return (*capture)->step.has_differed(); })
       .def_static("explain", [](const CapturePtr& capture) { return (*capture)->step.explain_programs(); })
       .def_static("lanes_page", [](const CapturePtr& capture,
@@ -196,7 +197,7 @@ void add_captures(torch::Library& library) {
       // Operators are left out of the recording, or noted again.
       .def_static("pause", [](bool paused) { Recorder::pause(paused); })
       // How long the function alone took, in a call that is eager.
-      .def_static("took", [](double seconds) { replay::EagerTime::tell(seconds); })
+      .def_static("took", [](double seconds) { replay::EagerTime::give(seconds); })
       // Tensors that the program keeps.
       .def_static("owners", &note_owners)
       // Whether the call has used memory of the tensor that was there before it.

@@ -1,4 +1,4 @@
-#include "python/border/captures.h"
+#include "python/bindings/captures.h"
 #include "replay/file/names.h"
 #include "replay/file/step_file.h"
 #include "replay/file/write_step.h"

@@ -8,13 +8,13 @@
 
 namespace overdrive::replay {
 
-class Worth {
+class Profitability {
  public:
   enum class Way : uint8_t { kReplay, kEager };
   enum class Verdict : uint8_t { kOpen, kReplays, kEager };
 
   // `always`: calls are replayed whatever they take.
-  explicit Worth(bool always) : verdict_(always ? Verdict::kReplays : Verdict::kOpen) {}
+  explicit Profitability(bool always) : verdict_(always ? Verdict::kReplays : Verdict::kOpen) {}
 
   Verdict verdict() const { return verdict_; }
   // Whether the next call shall be timed.
@@ -27,7 +27,7 @@ class Worth {
   void interrupt();
 
   // Both figures, as a sentence; "" while there are none.
-  std::string told() const;
+  std::string describe() const;
 
   // Replays that are not looked at: the first ones find cold memory, and lanes try what is faster.
   static constexpr int kFirstReplays = 24;
