@@ -3,6 +3,7 @@
 #include "replay/record/refusals.h"
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -155,13 +156,11 @@ bool same_elements(const at::Tensor& a, const at::Tensor& b) {
 
 namespace {
 
-// A tensor in a storage as large as its own, which is made when there is none.
-at::Tensor in_storage_of_its_size(const at::Tensor& tensor, c10::Storage& copy) {
-  const c10::Storage& storage = tensor.storage();
+// A tensor like the given one, at its offset in a storage of so many bytes, which is made when there is none.
+at::Tensor in_storage(const at::Tensor& tensor, c10::Storage& copy, size_t bytes) {
   if (!copy) {
-    at::DataPtr data = c10::GetCPUAllocator()->allocate(storage.nbytes());
-    copy = c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data),
-                        c10::GetCPUAllocator(), true);
+    at::DataPtr data = c10::GetCPUAllocator()->allocate(bytes);
+    copy = c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), c10::GetCPUAllocator(), true);
   }
   auto result = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(copy), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
@@ -171,6 +170,18 @@ at::Tensor in_storage_of_its_size(const at::Tensor& tensor, c10::Storage& copy) 
 }
 
 }  // namespace
+
+// A slice lies as it does in eager calls, also where its elements are: an operator that comes next may have
+// other last bits where they are aligned in another way.
+at::Tensor room_for(const at::Tensor& tensor) {
+  const int64_t offset = tensor.storage_offset();
+  if (offset == 0)
+    return at::Tensor(at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type()));
+  c10::Storage storage;
+  return in_storage(
+      tensor, storage,
+      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), offset));
+}
 
 std::vector<at::Tensor> room_for(const std::vector<at::Tensor>& tensors) {
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -187,9 +198,9 @@ std::vector<at::Tensor> room_for(const std::vector<at::Tensor>& tensors) {
     if (!tensor.defined()) {
       copies.emplace_back();
     } else if (others > 0) {
-      copies.push_back(in_storage_of_its_size(tensor, storages[first]));
+      copies.push_back(in_storage(tensor, storages[first], tensor.storage().nbytes()));
     } else {
-      copies.push_back(at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()));
+      copies.push_back(room_for(tensor));
     }
   }
   return copies;

@@ -37,7 +37,9 @@ bool fits(const std::vector<InputSignature>& signatures, const std::vector<at::T
 std::vector<at::Tensor> buffers_like(const std::vector<at::Tensor>& inputs);
 // Whether two tensors of the same signature have the same bits.
 bool same_elements(const at::Tensor& a, const at::Tensor& b);
-// Fresh tensors of the same signature. Those that share memory do so again.
+// A fresh tensor of the same signature, at the same offset in memory of its own.
+at::Tensor room_for(const at::Tensor& tensor);
+// Several. Those that share memory do so again.
 std::vector<at::Tensor> room_for(const std::vector<at::Tensor>& tensors);
 // The same with the values.
 std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors);

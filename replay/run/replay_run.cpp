@@ -1,6 +1,5 @@
 #include "replay/run/replay_run.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/record_function.h>
 
 #include "engine/base/c_error.h"
@@ -21,10 +20,6 @@ constexpr size_t kLargeGradient = size_t{32} << 10;
 
 // Bytes that no program counts on: first -1 and NaN, then another number, for programs that write -1 or NaN.
 constexpr uint8_t kPoison = 0xff, kOtherPoison = 0xa5;
-
-at::Tensor empty_as(const at::Tensor& tensor) {
-  return at::Tensor(at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type()));
-}
 
 // Which result of the operator lies in the memory; -1: none, or it is a list's.
 int output_in(const Program& program, const Operator& op, int memory) {
@@ -221,7 +216,7 @@ void ReplayRun::run_backward(size_t which) {
   for (Fresh& fresh : fresh_) {
     if (fresh.step < done || fresh.step >= end) continue;
     const ReplayStep& step = steps_[fresh.step];
-    fresh.made = empty_as(bound_.tensor(program().operators[step.op].out[fresh.output].values[0]));
+    fresh.made = room_for(bound_.tensor(program().operators[step.op].out[fresh.output].values[0]));
     step.boxed->put_result_in(fresh.output, fresh.made);
   }
   run_steps(done, end);
@@ -371,7 +366,7 @@ std::vector<at::Tensor> ReplayRun::empty_outputs() const {
   std::vector<at::Tensor> outputs;
   for (size_t i = 0; i < program().outputs; ++i) {
     const int value = program().results[i];
-    outputs.push_back(value < 0 ? at::Tensor() : empty_as(bound_.tensor(value)));
+    outputs.push_back(value < 0 ? at::Tensor() : room_for(bound_.tensor(value)));
   }
   return outputs;
 }
@@ -399,7 +394,7 @@ std::vector<at::Tensor> ReplayRun::gradients(size_t which) {
       gradients.push_back(take_fresh(*fresh, bound_.tensor(value)));
       continue;
     }
-    gradients.push_back(value < 0 ? at::Tensor() : empty_as(bound_.tensor(value)));
+    gradients.push_back(value < 0 ? at::Tensor() : room_for(bound_.tensor(value)));
     if (value >= 0) copy_elements(gradients.back(), bound_.tensor(value));
   }
   return gradients;

@@ -14,9 +14,10 @@ import torch
 
 import overdrive
 
-IMPORTS = ("import abc, argparse, array, asyncio, collections, contextvars, copy, ctypes, dataclasses, decimal, functools, operator, socket, statistics, types\n"
+IMPORTS = ("import abc, argparse, array, asyncio, collections, contextvars, copy, ctypes, dataclasses, decimal, functools, operator, socket, statistics, sys, types\n"
            "import typing, weakref, torch\n"
            "from torch import nn\nfrom torch.utils import data\nspace = types.SimpleNamespace\n")
+MATCHED = "def g(o):\n match o:\n  case C(k): return k\n  case [a, b]: return a + b\n  case _: return 0.5\n"
 ROWS = {
     "a function that is not called": ("def g(): pass\ng.k = 1.0", "g.k", "g.k = 2.0"),
     "an object at a function": ("def g(): pass\ng.c = space(k=1.0)", "g.c.k", "g.c.k = 2.0"),
@@ -49,6 +50,17 @@ ROWS = {
         "m = nn.ParameterList([nn.Parameter(torch.ones(2), requires_grad=False)])", "m[0] * getattr(m[0], 'k', 1.0)", "m[0].k = 2.0"),
     "an attribute of a parameter in nn.ParameterDict": (
         "m = nn.ParameterDict({'a': nn.Parameter(torch.ones(2), requires_grad=False)})", "m['a'] * getattr(m['a'], 'k', 1.0)", "m['a'].k = 2.0"),
+    "the version of a weight that a module has": (
+        "class M(nn.Module):\n def __init__(self): super().__init__(); self.base = nn.Linear(2, 2).requires_grad_(False)\n"
+        " def forward(self, x): return self.base(x) * (1 + self.base.weight._version)\nm = M()", "m(x)", "m.base.weight.add_(0)"),
+    "a name of a class that a pattern takes by its position": (MATCHED + "class C: k, __match_args__ = 1.0, ('k',)\nc = C()", "g(c)", "c.k = 2.0"),
+    "a name that a pattern takes by its position, and that comes": (MATCHED + "class C: __match_args__ = ('k',)\nc = C()", "g(c)", "c.k = 2.0"),
+    "a class that becomes a sequence": (
+        MATCHED + "class C: __match_args__ = ('k',)\nclass D:\n def __len__(self): return 2\n def __getitem__(self, i): return (1.0, 3.0)[i]\nc = D()",
+        "g(c)", "collections.abc.Sequence.register(D)"),
+    "a name of a module that an import does not find": (
+        "m = types.ModuleType('m'); put(sys, 'modules', {**sys.modules, 'settings_of_mine': m})\ndef g():\n try:\n  from settings_of_mine import k\n  return k\n except ImportError:\n  return 1.0",
+        "g()", "m.k = 2.0"),
     "a class of bytes": ("class B(bytearray): k = 1.0\nc = B(b'a')", "c.k", "B.k = 2.0"),
     "an attribute of bytes": ("class B(bytearray): k = 1.0\nc = B(b'a')", "c.k", "c.k = 2.0"),
     "a class of modules of Python": ("class M(types.ModuleType): k = 1.0\nm = M('m')", "m.k", "M.k = 2.0"),

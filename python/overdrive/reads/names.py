@@ -20,7 +20,7 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DEL
 # Of calls before Python 3.11: what they take from the stack beside their arguments.
 _TAKEN_BY_CALLS = {"CALL_FUNCTION": 1, "CALL_FUNCTION_KW": 2, "CALL_METHOD": 2}
 # Handlers of these take an attribute that is missing for an answer.
-_TAKES_MISSING = ("AttributeError", "Exception", "BaseException")
+_TAKES_MISSING = ("AttributeError", "ImportError", "Exception", "BaseException")
 # Attributes of functions and frames that lead to all globals.
 _ALL_GLOBALS = ("__globals__", "__builtins__", "f_globals", "f_builtins")
 _FILLS_TEXTS = ("format", "format_map", "vformat")
@@ -63,6 +63,8 @@ class Names:
         self.passed_chains: set[tuple[str, ...]] = set()
         # Variables on both sides of `is`, "" for anything else, with the line.
         self.compared: dict[tuple[str, str], str] = {}
+        # Where it asks whether a value is a sequence or a mapping, which a class may become.
+        self.matches = ""
         self._read(code)
         # Whether a handler of its own takes a missing attribute for an answer.
         self.catches = bool(self.caught) or any(name in self.globals for name in _TAKES_MISSING)
@@ -87,7 +89,7 @@ class Names:
             if name in _GLOBALS:
                 self.globals.setdefault(step.argval, where)
                 self._global(code, steps, index, where)
-            elif name in _ATTRIBUTES and step.argval:
+            elif (name in _ATTRIBUTES or name == "IMPORT_FROM") and step.argval:
                 self.attributes.setdefault(str(step.argval), where)
                 if step.argval in _ALL_GLOBALS:
                     self.any_global = self.any_global or where
@@ -98,8 +100,8 @@ class Names:
                     (self.asked_of_self if of_self else self.asked).setdefault(str(step.argval), where)
             elif name == "IMPORT_NAME":
                 self.imports.setdefault((step.argval, steps[index - 2].argval or 0), where)
-            elif name == "IMPORT_FROM":
-                self.attributes.setdefault(step.argval, where)
+            elif name in ("MATCH_SEQUENCE", "MATCH_MAPPING"):
+                self.matches = self.matches or where
             elif name == "IS_OP":
                 self.compared.setdefault(_sides_of(steps, index), where)
             elif name == "MATCH_CLASS":

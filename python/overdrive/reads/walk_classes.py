@@ -102,9 +102,8 @@ class Classes(Globals):
             return self._attributes
         if any(_is_of_the_library(each.__module__) for each in kind.__mro__):
             names = {**names, **self._standard_attributes}
-        if "__match_args__" in names:
-            where = names["__match_args__"]
-            names = {**names, **dict.fromkeys(getattr(kind, "__match_args__", ()), where)}
+        for key in getattr(kind, "__match_args__", ()) if "__match_args__" in names else ():
+            self._note_optional(key, names["__match_args__"])
         return names
 
     def _same_dict(self, value: Any, name: str) -> None:

@@ -39,7 +39,8 @@ class Globals(Places):
                 self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", "", 0)
             for text, where in self._found.modules.items():
                 self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", where, 0)
-        if where := self._all_globals.get("isinstance", self._all_globals.get("issubclass", "")):
+        matches = next((where for code in self._codes if (where := names_of(code).matches)), "")
+        if where := self._all_globals.get("isinstance", self._all_globals.get("issubclass", matches)):
             self._read(ANSWER, abc.get_cache_token, None, "the classes that abstract ones know (register())", where, NOT_FOLLOWED)
         if where := self._attributes.get("warn", self._all_globals.get("warn", "")):
             self._read(ANSWER, _errors_of_warnings, None, "the filters of warnings", where, NOT_FOLLOWED)

@@ -129,6 +129,12 @@ class WalkNames:
             if part.isidentifier():
                 self._note_attribute(part, self._by_strings)
 
+    def _note_optional(self, name: str, where: str) -> None:
+        """One that an object may not have."""
+        self._optional.setdefault(name, where)
+        self._asked.setdefault(name, where)
+        self._note_attribute(name, where)
+
     def _note_attribute(self, name: str, where: str) -> None:
         if name not in self._attributes:
             for known in (self._attributes, self._nn_attributes, self._standard_attributes):

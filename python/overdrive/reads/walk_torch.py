@@ -55,11 +55,10 @@ class OfTorch(Objects):
         self._attributes_of_a_tensor(tensor, name, depth)
         pieces = self._found.pieces_of(tensor)
         self._whole_of(tensor.__dict__, (), pieces, name, depth)
-        for key in ("requires_grad", "is_leaf", "retains_grad", "_version", "grad"):
+        for key in ("requires_grad", "is_leaf", "retains_grad", "grad"):
             where = named_by(self._attributes, pieces, key)
-            # No operator gives a gradient to what needs none, but the program may. Of objects that nobody knows, none is asked for its version.
-            if where and not (key == "_version" and (tensor.is_inference() or where in self._found.anywhere.values())) and not (
-                    key == "grad" and tensor.requires_grad):
+            # No operator gives a gradient to what needs none, but the program may.
+            if where and not (key == "grad" and tensor.requires_grad):
                 self._read(ATTRIBUTE, tensor, key, f"{name}.{key}", where, depth)
 
     def _hooks(self, of_one: Iterable[Any], name: str, depth: int) -> None:
@@ -74,6 +73,9 @@ class OfTorch(Objects):
         for key in _HOOKS_OF_TENSORS:
             if where := named_by(self._attributes, pieces, key):
                 self._read(ATTRIBUTE, tensor, key, f"{name}.{key}", where, NOT_FOLLOWED)
+        # Of objects that nobody knows, none is asked for its version.
+        if (where := named_by(self._attributes, pieces, "_version")) and not tensor.is_inference() and where not in self._found.anywhere.values():
+            self._read(ATTRIBUTE, tensor, "_version", f"{name}._version", where, depth)
         self._entries(tensor.__dict__, self._attributes, name, depth)
         for key, where in self._asked.items():
             if not hasattr(tensor, key):
