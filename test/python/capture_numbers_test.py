@@ -244,7 +244,10 @@ READS = ["math.sqrt(v) > 1.7", "math.isclose(v, 3.0)", "cos(v) < -0.9", "math.di
          "divmod(v, 3.0)[0] > 0", "v // 3 > 0", "v ** 2 > 9", "max(v, 3.0) > 3", "sum([v, 1.0]) > 4", "bool(v - 3.0)", "slice(v).stop > 3",
          "__import__('decimal').Decimal(v) > 3", "hash(v) == 3", "v > decimal.Decimal(3)", "decimal.Decimal(3) < v", "fractions.Fraction(3) < v",
          "v * 1j == 3j", "(v + fractions.Fraction(1)) > 4", "'%.1f' % (v or 0.0) == '3.0'",
-         "'%.1f' % (v if v else 0.0) == '3.0'", "math.sqrt(v or 1.0) > 1.7"]
+         "'%.1f' % (v if v else 0.0) == '3.0'", "math.sqrt(v or 1.0) > 1.7",
+         "math.sqrt(-v * -1) > 1.7", "math.sqrt(abs(v)) > 1.7", "math.sqrt([v][0]) > 1.7", "math.sqrt(max(v, 0.5)) > 1.7", "math.fsum((v, 1.0)) > 4",
+         "math.hypot(*(v, 1.0)) > 3", "math.sqrt(x.numel() * v) > 1.7", "math.sqrt(dict(v=v)['v']) > 1.7", "math.sqrt((lambda: v)()) > 1.7",
+         "math.sqrt(v if x.dim() else 1.0) > 1.7", "math.sqrt(types.SimpleNamespace(v=v).v) > 1.7", "[math.sqrt(w) for w in (v,)][0] > 1.7"]
 MODULES = "array, cmath, ctypes, datetime, decimal, fractions, json, math, operator, statistics, struct, types"
 
 
@@ -256,6 +259,13 @@ def test_who_reads_a_float_of_the_call_is_followed_or_seen(read, number):
     source = (f"import {MODULES}\nfrom math import cos\nTEXT = '%.1f'\no = types.SimpleNamespace(n={0.0 if number == 'float' else 0})\n"
               f"def train(x, v=0.0):\n {update}\n return x * (2.0 if {read} else 1.0)\n")
     same_as_eager(source, 45, given=lambda i: (i / 10 + 0.1,) if number == "given" else ())
+
+
+@pytest.mark.parametrize("root", ["math.sqrt(x.size(-1))", "math.sqrt(x.shape[-1])", "math.sqrt(o.width * 2)", "cos(len(x) - 1)"])
+def test_a_root_of_a_size_is_none_of_the_float_of_the_call(root):
+    source = (f"import {MODULES}\nfrom math import cos\no = types.SimpleNamespace(n=0, width=3)\n"
+              f"def train(x, v=0.0):\n o.n += 1\n w = o.n / 10\n return x * (1 / {root}) * v * w\n")
+    assert same_as_eager(source, 45, given=lambda i: (i / 10 + 0.13,)).stats()["replayed"] > 20
 
 
 @pytest.mark.parametrize("value", ["fractions.Fraction(1, 2)", "decimal.Decimal(3)", "None", "True", "2.5", "torch.ones(())"])

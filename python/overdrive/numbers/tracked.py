@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from overdrive.numbers.operands import may_be_given_a_number
 from overdrive.reads.code import line_of_caller
 
 _LARGEST = 1e30
@@ -66,9 +67,9 @@ class Book:
         """Whether more was made of its one number than a place in which it stands."""
         return bool(self.looked or self.answers or len(self.floats) + len(self.wholes) > 1)
 
-    def gives_a_float(self) -> bool:
-        """Whether anybody but this book has a float of the call now, as whoever gives one to a function of C, by which it does not tell."""
-        return any(isinstance(number, Tracked) for number in _kept(self._made))
+    def gives_a_float(self, frame: types.FrameType) -> bool:
+        """Whether the function of C that the frame calls may be given a float of the call, by which it does not tell: somebody but this book has one."""
+        return any(isinstance(number, Tracked) for number in _kept(self._made)) and may_be_given_a_number(frame)
 
     def close(self) -> None:
         """After the call. What the program keeps of the numbers becomes plain."""

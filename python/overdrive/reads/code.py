@@ -548,7 +548,7 @@ class Watcher:
             self._refuse(text)
         elif row is not None and not depends:
             reads_numbers = row.reads == "number"
-            if reads_numbers and self.book is not None and self.book.gives_a_float():
+            if reads_numbers and self.book is not None and self.book.gives_a_float(frame):
                 self.book.look(f"the function calls {name}(), which may read it")
             under_the_gil().overdrive_python_know(ctypes.py_object(function), int(reads_numbers))
 
