@@ -52,10 +52,6 @@ def _has_same(container: Any, copy: Any) -> bool:
 class StepApart(StepLearning):
     """Around such code."""
 
-    def _places_given(self) -> list[Read]:
-        """Places to which the function gives values, at which no guard looks."""
-        return [*self._assigned.reads(), *self._left.values()]
-
     @contextlib.contextmanager
     def around_apart(self) -> Iterator[None]:
         """In a run of the function."""
@@ -66,7 +62,7 @@ class StepApart(StepLearning):
         self._is_apart = self._has_run_apart = True
         numbers = variant.numbers
         found = [] if numbers is None else numbers.enter_apart()
-        reads = [*variant.reads.all(), *self._places_given(), *(counter.read for counter in self._counters.values())]
+        reads = [*variant.reads.all(), *self._changes.given(), *(counter.read for counter in self._changes.counters.values())]
         before = [read.now() for read in reads]
         options = [] if self._optimizer is None else self._optimizer.options_unscheduled()
         try:
@@ -83,8 +79,8 @@ class StepApart(StepLearning):
         """Before such code runs in a replay. Afterwards: what it has changed, and whether the replay may go on."""
         variant = self._variant
         assert variant is not None
-        counters = list(self._counters.values())
-        reads = [*self._places_given(), *(counter.read for counter in counters)]
+        counters = list(self._changes.counters.values())
+        reads = [*self._changes.given(), *(counter.read for counter in counters)]
         before = [read.now() for read in reads]
         copies = [(container, copy_of(container)) for container in self._looked_into(variant)]
         options = [] if self._optimizer is None else self._optimizer.options_unscheduled()
@@ -118,14 +114,14 @@ class StepApart(StepLearning):
         """That such code was seen to make in a replay."""
         for read in reads:
             if read.kind not in IN_CONTAINERS and is_written(read, self._codes) and not _goes_on(read):
-                self._note_given_by_both(read.place, read)
-        for counter in self._counters.values():
+                self._note_given_by_both(read)
+        for counter in self._changes.counters.values():
             if not counter.is_apart and any(counter.read is read for read in reads):
                 counter.is_apart = self._is_outdated = True
 
-    def _note_given_by_both(self, place: tuple[int, int, Any], read: Read) -> None:
+    def _note_given_by_both(self, read: Read) -> None:
         """A call in which such code gives the place what stands there already does not show that it does."""
-        if place not in self._counters:
+        if read.place not in self._changes.counters:
             self._given_by_both = self._given_by_both or _ALSO_APART.format(f"`{read.name}`")
 
     def _matters(self, read: Read) -> bool:
@@ -142,28 +138,29 @@ class StepApart(StepLearning):
 
     def _note_changed_apart(self, apart: dict[Any, Read]) -> None:
         """The same, and places at which no guard looks."""
+        changes = self._changes
         self._ever_apart.update(self._changed_apart)
-        for read in self._places_given():
+        for read in changes.given():
             if read.place in self._changed_apart:
-                self._note_given_by_both(read.place, read)
+                self._note_given_by_both(read)
                 _refuse(self._given_by_both)
-        known = [counter for place, counter in self._counters.items() if place in self._changed_apart and not counter.is_apart]
+        known = [counter for place, counter in changes.counters.items() if place in self._changed_apart and not counter.is_apart]
         # What the function has changed before, and such code back.
         back = {place: read for place, read in self._changed_apart.items()
-                if place not in self._counters and read.kind not in IN_CONTAINERS and is_written(read, self._codes)}
+                if place not in changes.counters and read.kind not in IN_CONTAINERS and is_written(read, self._codes)}
         for place, read in {**back, **apart}.items():
             is_given = read.kind not in IN_CONTAINERS and is_written(read, self._codes)
             if _goes_on(read) and (is_given or self._matters(read)):
-                self._own[place] = read
-                self._count(place, read)
-                known.append(self._counters[place])
+                changes.own[place] = read
+                self._count(read)
+                known.append(changes.counters[place])
             elif is_given:
-                self._note_given_by_both(place, read)
-                self._refuse_change(place, read, _ALSO_APART)
+                self._note_given_by_both(read)
+                self._refuse_change(read, _ALSO_APART)
             elif not self._matters(read):
-                self._own[place] = read
+                changes.own[place] = read
             else:
-                self._refuse_change(place, read, _CHANGED_APART)
+                self._refuse_change(read, _CHANGED_APART)
         for counter in known:
             counter.is_apart = True
             self._drop_all()

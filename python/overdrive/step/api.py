@@ -122,7 +122,7 @@ class CapturedStep(Method, StepQuick):
             variant = self._find_variant(key)
             if self._given_up or variant is None:
                 return self._eager_without_values(inputs)
-        if self._written_ahead:
+        if self._changes.written_ahead:
             self._write_ahead(variant)
         self._form, self._given = _REPLAYED, given
         return self._end_call(variant, tensors, self._call_library(tensors), facts if given is None else (given,))
@@ -150,7 +150,7 @@ class CapturedStep(Method, StepQuick):
         for left in form.left:
             left.put(results, tensors)
         if form.assigned:
-            self._assigned.put(form.assigned)
+            self._changes.assigned.put(form.assigned)
         self._arm(variant, facts, form, len(tensors))
         return filled(form.result, iter(results))
 
@@ -178,7 +178,7 @@ class CapturedStep(Method, StepQuick):
     def _write_ahead(self, variant: _Variant) -> None:
         """A replay reads options that the function writes before its update. The function itself begins with those of before (_run)."""
         left = () if variant.numbers is None else variant.numbers.left()
-        for optimizer, places in self._written_ahead if left else ():
+        for optimizer, places in self._changes.written_ahead if left else ():
             ahead: dict[int, dict[str, Any]] = {}
             for group, key, number in places:
                 if left[number] is None:
@@ -213,11 +213,11 @@ class CapturedStep(Method, StepQuick):
         self._budget.drop()
         if own is None and _FAILED in str(raised) and threading.current_thread() is threading.main_thread():
             own = KeyboardInterrupt("as the function began, where nobody could raise what a signal's handler did")
-        walk = self._last_walk
+        walk, changes = self._last_walk, self._changes
         try:
             if own is not None:
                 raise own
-            if walk is not None and call("Capture.has_differed", self._capture) and (moved := walk.moved({**self._own, **self._settings})):
+            if walk is not None and call("Capture.has_differed", self._capture) and (moved := walk.moved({**changes.own, **changes.settings})):
                 raise type(raised)(f"{raised}\nSince the recording there changed: {', '.join(moved[:_MOST_MOVED])}.")
             raise raised
         finally:

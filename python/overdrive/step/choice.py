@@ -56,7 +56,7 @@ class StepChoice(StepTexts):
             reason, value = changed.told(), changed.now()
             value = changed.place, value if is_number(value) else id(value)
             if changed.kind in (ENTRY, CELL) and tensors_in(changed.now()):
-                self._written_elsewhere[changed.place] = changed
+                self._changes.written_elsewhere[changed.place] = changed
         elif before is not None and before.key[0] != key[0]:
             reason = other_number(before.key[0], key[0])
         elif before is not None and before.key[1] != key[1]:
@@ -72,7 +72,7 @@ class StepChoice(StepTexts):
             numbers = self._open_numbers(key)
             if numbers is not None:
                 key = (numbers.template, *key[1:])
-            elif self._counters:
+            elif self._changes.counters:
                 self._eager_reason = Refusal(_MANY_WAYS)
                 return None
             if not self._may_begin(reason, reason == "" or numbers is not None or self._comes_again(key, value)):
@@ -81,7 +81,7 @@ class StepChoice(StepTexts):
             if len(self._variants) >= min(self._programs, _MOST_SETS):
                 del self._variants[0]
             training = [] if not self._modules else self._training()
-            settings = [as_it_is_now(read) for read in self._settings.values()]
+            settings = [as_it_is_now(read) for read in self._changes.settings.values()]
             variant = _Variant(next(self._numbers), key, [*training, *settings])
             variant.settings = {read.place: Setting(read) for read in settings}
             variant.numbers = numbers
@@ -114,11 +114,12 @@ class StepChoice(StepTexts):
         function's own counters."""
         if not self._guarded or self._is_part:
             return None
-        for template in [*self._opened(key), *([key[0]] if self._counters else [])]:
-            numbers = CallNumbers(template, list(self._counters.values()), self._shared)
+        counters = list(self._changes.counters.values())
+        for template in [*self._opened(key), *([key[0]] if counters else [])]:
+            numbers = CallNumbers(template, counters, self._shared)
             alike = sum(other.numbers is not None and other.numbers.places == numbers.places and other.reads.changed() is None
                         for other in self._variants)
-            most = _MOST_WAYS if self._counters else _MOST_BRANCHES
+            most = _MOST_WAYS if counters else _MOST_BRANCHES
             if numbers.places not in self._not_open and alike < most and numbers.take(key[0]):
                 return numbers
         return None
@@ -304,19 +305,11 @@ class StepChoice(StepTexts):
         self._structure_of.clear()
         self._variants.clear()
         self._forms.clear()
-        self._own.clear()
-        self._held.clear()
         self._gradients.clear()
-        self._left.clear()
-        self._appearances.clear()
+        self._changes.clear()
         self._changes_setting = ""
         self._unsure.clear()
         self._ever_apart.clear()
-        self._counters.clear()
-        self._written_ahead.clear()
-        self._assigned.clear()
-        self._settings.clear()
-        self._written_elsewhere.clear()
         self._last_walk = self._known_names = None
         self._modules = self._named_modules()
 

@@ -104,7 +104,7 @@ class StepTexts(StepState):
 
     def changes_of_its_own(self) -> str:
         """One value that the function changes, and a replay does not; "" where it was seen to change none."""
-        return next((read.told() for place, read in [*self._own.items(), *self._settings.items()] if place not in self._left), "")
+        return self._changes.told()
 
     def _count_run(self) -> None:
         self._runs_of_python += 1

@@ -117,8 +117,8 @@ def _check(step: StepRun) -> None:
                              "it as a tensor.")
     if variant.key[0] and not all(isinstance(part, int) for part in variant.key[0]):
         raise OverdriveError("The step cannot be saved: it was called with keywords or containers; give its tensors one by one.")
-    if step._counters:
-        told = ", ".join(counter.told() for counter in step._counters.values())
+    if counters := step._changes.counters:
+        told = ", ".join(counter.told() for counter in counters.values())
         raise OverdriveError(f"The step cannot be saved: the function counts in {told}, which no file goes on with; count outside of the function.")
     if step._optimizer is not None and (reason := step._optimizer.write_numbers()):
         raise OverdriveError(f"The step cannot be saved: {reason}")

@@ -12,7 +12,7 @@ from overdrive.effects.left import Setting, can_be_left, has_tensors_or_numbers,
 from overdrive.native.library import call
 from overdrive.native.recording import _refuse
 from overdrive.numbers.call_numbers import CallNumbers
-from overdrive.numbers.counters import Counter, is_counted, is_only_written, may_be_read_first
+from overdrive.numbers.counters import is_counted, is_only_written
 from overdrive.numbers.tracked import Tracked, TrackedWhole
 from overdrive.reads.code import Found, Watcher
 from overdrive.reads.last_walk import LastWalk
@@ -51,11 +51,12 @@ class StepLearning(StepChoice):
     def _note_written(self, before: Sequence[Any]) -> None:
         """What the function gives a new value in each call need not be the same before the call, if it does not read it."""
         written = []
-        for (place, read), value in zip(list(self._written_elsewhere.items()), before):
+        changes = self._changes
+        for (place, read), value in zip(list(changes.written_elsewhere.items()), before):
             if read.now() is not value and can_be_left(read):
                 written.append(read)
-                self._own[place] = self._left[place] = read
-                del self._written_elsewhere[place]
+                changes.own[place] = changes.left.reads[place] = read
+                del changes.written_elsewhere[place]
         self._forget_expected(written)
 
     def _forget_expected(self, reads: Sequence[Read]) -> None:
@@ -67,78 +68,78 @@ class StepLearning(StepChoice):
     def _note_own(self, changed: dict[Any, Read]) -> None:
         """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
         self._take_settings(changed)
-        self._own.update(changed)
+        self._changes.own.update(changed)
         self._refuse_lost_changes(changed)
-        for place, read in changed.items():
+        for read in changed.values():
             if is_counted(read.expected, read.now()):
-                self._begin_to_count(place, read)
+                self._begin_to_count(read)
                 continue
             had_more = has_tensors_or_numbers(read.expected)
             if not had_more and (type(read.now()) in (int, float) or is_all_numbers(read.now()) or is_empty_container(read.now())):
-                self._begin_to_assign(place, read)
-                self._refuse_kept_container(place, read)
-                if read.expected is NOTHING and place not in self._assigned:
-                    self._look_from_now_on(place, read)
+                self._begin_to_assign(read)
+                self._refuse_kept_container(read)
+                if read.expected is NOTHING and read.place not in self._changes.assigned:
+                    self._look_from_now_on(read)
                 continue
             is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
             if not self._is_made_of_the_old(read):
                 if can_be_left(read) or had_more and is_number(read.now()) and can_be_put(read):
-                    self._begin_to_leave(place, read)
+                    self._begin_to_leave(read)
                 elif read.kind not in IN_CONTAINERS:
-                    self._note_object(place, read)
+                    self._note_object(read)
             elif is_tensor:
                 _refuse(ANOTHER_TENSOR.format(read.told()))
         self._take_written()
         self._let_go_of_old(changed)
 
-    def _note_object(self, place: tuple[int, int, Any], read: Read) -> None:
+    def _note_object(self, read: Read) -> None:
         """What has no tensors, and does not go on as a number does."""
         before, now = read.expected, read.now()
         if _WRITTEN_FIRST.get(read.key) in sys.modules:
             return
         if before is NOTHING or now is NOTHING or is_number(before) != is_number(now):
-            self._look_from_now_on(place, read)
+            self._look_from_now_on(read)
         elif _is_another_object(before, now):
-            self._refuse_change(place, read, "The function gives {}, another object in each call, which a replay cannot make; keep one object, and "
+            self._refuse_change(read, "The function gives {}, another object in each call, which a replay cannot make; keep one object, and "
                                 "change the tensors and numbers in it.")
         else:
-            self._guard_later_calls(place, read)
+            self._guard_later_calls(read)
 
-    def _look_from_now_on(self, place: tuple[int, int, Any], read: Read) -> None:
+    def _look_from_now_on(self, read: Read) -> None:
         """At what a call has made or taken away, as an attribute that hides that of the class. The recordings so far have no guard there."""
-        self._appearances[place] = self._appearances.get(place, 0) + 1
-        if self._appearances[place] > _MOST_APPEARANCES:
-            self._refuse_change(place, read, "The function makes {}, or takes it away, in each call; keep it, and change what is in it.")
+        appearances = self._changes.appearances
+        appearances[read.place] = appearances.get(read.place, 0) + 1
+        if appearances[read.place] > _MOST_APPEARANCES:
+            self._refuse_change(read, "The function makes {}, or takes it away, in each call; keep it, and change what is in it.")
             return
-        self._own.pop(place, None)
+        self._changes.own.pop(read.place, None)
         self._drop_all()
 
-    def _refuse_change(self, place: tuple[int, int, Any], read: Read, reason: str) -> None:
+    def _refuse_change(self, read: Read, reason: str) -> None:
         """The call under way may not be recorded. One that does not change it may be, and is good for what it finds there."""
         self._has_refused_change = True
-        self._guard_later_calls(place, read)
+        self._guard_later_calls(read)
         _refuse(reason.format(read.told()))
 
-    def _guard_later_calls(self, place: tuple[int, int, Any], read: Read) -> None:
-        self._own.pop(place, None)
+    def _guard_later_calls(self, read: Read) -> None:
+        self._changes.own.pop(read.place, None)
         if self._variant is not None:
-            self._variant.reads.add([self._for_later_calls(read)])
+            self._guard_changed(self._variant, read)
 
-    def _for_later_calls(self, read: Read) -> Read:
-        """The guard at a place that the run under way has changed. Recordings that there are, of other sizes, say, were made with what was before:
-        they are only good for that. What is recorded from now on finds what it is now, and so does what cannot tell the two apart."""
+    def _guard_changed(self, variant: _Variant, read: Read) -> None:
+        """At a place that the run under way has changed. Recordings that there are, of other sizes, say, were made with what was before: they are
+        only good for that. What is recorded from now on finds what it is now, and so does what cannot tell the two apart."""
         before, now = read.expected, read.now()
-        if self._variant is not None and self._variant.recordings and isinstance(before, self._tensor):
-            self._drop(self._variant)  # nobody may keep the tensor that they have met
-        is_seen = _are_values(before, now) or _is_another_object(before, now) or not is_empty_container(now) and (
-            [*map(looks_of, tensors_in(before))] != [*map(looks_of, tensors_in(now))])
-        return read if is_seen and self._variant is not None and self._variant.recordings else as_it_is_now(read)
+        if self._variant is variant and variant.recordings and isinstance(before, self._tensor):
+            self._drop(variant)  # nobody may keep the tensor that they have met
+        is_for_before = _are_told_apart(before, now) and self._variant is variant and variant.recordings
+        variant.reads.add([read if is_for_before else as_it_is_now(read)])
 
-    def _refuse_kept_container(self, place: tuple[int, int, Any], read: Read) -> None:
+    def _refuse_kept_container(self, read: Read) -> None:
         """An empty container that the function also reads stays the same in replays, where the program has the one before."""
         before = read.expected
-        if (place not in self._assigned and is_empty_container(before) and before is not read.now() and call("Recording.is_active")
-                and self._is_held(before)):
+        if (read.place not in self._changes.assigned and is_empty_container(before) and before is not read.now()
+                and call("Recording.is_active") and self._is_held(before)):
             _refuse(f"The function gives {read.told()}, another {type(before).__name__} in each call, and the program keeps the one before, which "
                     "would be the same one in replays; clear() it, or make it outside of the function.")
 
@@ -149,22 +150,22 @@ class StepLearning(StepChoice):
         for place, read in changed.items():
             if read.kind not in IN_CONTAINERS and (read.kind, read.key) != (ATTRIBUTE, "grad") or place in self._changed_apart:
                 continue
-            if any(read.holder is state for state in states) or not self._is_held_in_call(place, read.holder):
+            if any(read.holder is state for state in states) or not self._is_held_in_call(read):
                 continue
             come = sum(each.kind == ENTRY and each.holder is read.holder and each.expected is NOTHING and can_be_left(each)
                        for each in changed.values())
             if read.kind in (SIZE, KEYS) and isinstance(read.holder, dict) and come and come == _length(read.now()) - _length(read.expected):
-                self._guard_later_calls(place, read)  # what comes by a call with these keys may be there before another
+                self._guard_later_calls(read)  # what comes by a call with these keys may be there before another
                 continue
-            self._refuse_change(place, read, NOT_CHANGED_BY_REPLAYS)
+            self._refuse_change(read, NOT_CHANGED_BY_REPLAYS)
 
-    def _is_held_in_call(self, place: tuple[int, int, Any], container: Any) -> bool:
+    def _is_held_in_call(self, read: Read) -> bool:
         """To ask takes milliseconds, and what an eager call has found needs no answer in each that follows."""
-        if place in self._held and not call("Recording.is_active"):
+        if read.place in self._changes.held and not call("Recording.is_active"):
             return True
-        is_held = self._is_held(container)
+        is_held = self._is_held(read.holder)
         if is_held:
-            self._held.add(place)
+            self._changes.held.add(read.place)
         return is_held
 
     def _is_held(self, container: Any) -> bool:
@@ -177,54 +178,54 @@ class StepLearning(StepChoice):
 
     def _take_written(self) -> None:
         """Numbers that are made of the call's own go on as counters do, and a tensor in the place of one is left."""
-        for place, value in list(self._assigned.written.items()):
+        assigned = self._changes.assigned
+        for place, value in list(assigned.written.items()):
             if isinstance(value, (Tracked, TrackedWhole)):
-                self._count(place, self._assigned.drop(place))
+                self._count(assigned.drop(place))
             elif has_tensors_or_numbers(value) and not is_all_numbers(value):
-                self._begin_to_leave(place, self._assigned.drop(place))
+                self._begin_to_leave(assigned.drop(place))
 
-    def _begin_to_count(self, place: tuple[int, int, Any], read: Read) -> None:
+    def _begin_to_count(self, read: Read) -> None:
         """It goes on in replays, where it is no constant that the function gives it. No recording so far knows what it makes of it."""
-        if not self._guarded or place in self._counters:
+        if not self._guarded or read.place in self._changes.counters:
             return
         if not can_be_put(read):
             if read.kind not in IN_CONTAINERS:
-                self._refuse_change(place, read, NOT_CHANGED_BY_REPLAYS)
+                self._refuse_change(read, NOT_CHANGED_BY_REPLAYS)
             return
         if not isinstance(read.now(), (Tracked, TrackedWhole)) and is_only_written(read, self._codes):
-            self._begin_to_assign(place, read)
+            self._begin_to_assign(read)
         else:
-            self._count(place, read)
+            self._count(read)
 
-    def _begin_to_leave(self, place: tuple[int, int, Any], read: Read) -> None:
+    def _begin_to_leave(self, read: Read) -> None:
         """Recordings that there are do not know what they leave there, and no guard looks at the place from now on."""
-        if place not in self._left:
-            self._looks[place] = Alike(read, read.expected)
+        left = self._changes.left
+        if read.place not in left:
             if self._forms:
                 self._drop_all()
         elif self._variant is not None and self._variant.recordings and (read.expected is NOTHING or is_number(read.expected)):
             self._variant.reads.add([read])  # recordings that left the place alone have met it
-        self._left[place] = read
+        left.add(read)
 
-    def _begin_to_assign(self, place: tuple[int, int, Any], read: Read) -> None:
-        if place in self._assigned:
+    def _begin_to_assign(self, read: Read) -> None:
+        if read.place in self._changes.assigned:
             return
         if can_be_put(read) and is_only_written(read, self._codes):
-            self._assigned.add(place, read)
+            self._changes.assigned.add(read.place, read)
             self._drop_all()
         elif read.kind not in IN_CONTAINERS and not is_empty_container(read.now()):  # which _refuse_kept_container() looks at
-            self._guard_later_calls(place, read)
+            self._guard_later_calls(read)
 
     def _count_options(self) -> None:
         """Options of optimizers that the function writes before its step() are numbers of the call, which replays need before they begin."""
         for read in [] if self._optimizer is None else self._optimizer.written_inside():
-            self._own[read.place] = read
-            if read.place not in self._counters:
-                self._count(read.place, read)
+            self._changes.own[read.place] = read
+            if read.place not in self._changes.counters:
+                self._count(read)
 
-    def _count(self, place: tuple[int, int, Any], read: Read) -> None:
-        self._counters[place] = Counter(read)
-        self._written_ahead = [] if self._optimizer is None else self._optimizer.places_of(list(self._counters.values()))
+    def _count(self, read: Read) -> None:
+        self._changes.count(read, self._optimizer)
         self._drop_all()
 
     def _take_settings(self, changed: dict[Any, Read]) -> None:
@@ -235,7 +236,7 @@ class StepLearning(StepChoice):
             now = read.now()
             if can_be_put(read) and self._is_setting(read, now):
                 del changed[place]
-                self._settings[place] = read
+                self._changes.settings[place] = read
                 variant.settings.setdefault(place, Setting(read))
                 variant.reads.add([read])
 
@@ -255,44 +256,25 @@ class StepLearning(StepChoice):
     def _let_go_of_old(self, changed: dict[Any, Read]) -> None:
         """What the program has dropped must die as it would: a recording looks at what is held."""
         self._forget_expected([read for read in changed.values() if not is_number(read.expected)])
-        nobodys = [place for place, read in self._own.items() if sys.getrefcount(read.holder) <= 2]
-        for place in nobodys:
-            del self._own[place]
+        self._changes.drop_nobodys()
 
     def _is_made_of_the_old(self, read: Read) -> bool:
         """Whether the call that is recorded has used what was there before."""
 
         return any(call("Recording.knows", tensor) for tensor in tensors_in(read.expected))
 
-    def _tell_numbers(self, watcher: Watcher, walk: Walk) -> None:
+    def _tell_numbers(self) -> None:
         """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
-        own = next((f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"
-                    for place, read in self._own.items() if place not in {**self._left, **self._counters}
-                    and place not in self._assigned and not isinstance(read.now(), self._tensor)), "")
-        call("Recording.unseen_numbers", own)
-
-    def _only_read(self, reads: Mapping[_Place, Read]) -> dict[_Place, Read]:
-        """Places that other runs give values, and that this one has left alone: they have guards in its recording."""
-        return {place: read for place, read in reads.items()
-                if not (place in self._counters or place in self._assigned or place in self._ever_apart) and self._before.is_still_at(read)}
-
-    def _used_though_left(self, only_read: Mapping[_Place, Read]) -> list[Read]:
-        """Of these, tensors that an operator of the recording was given, and what is not there."""
-        return [as_it_is_now(read) for place, read in only_read.items() if place in self._left
-                and (read.now() is NOTHING or any(call("Recording.uses", tensor) for tensor in tensors_in(read.now())))]
-
-    def _read_before_left(self, only_read: Mapping[_Place, Read]) -> list[Read]:
-        """What the other places that it gives values look like before: by that a call may decide whether it makes another tensor. Of buffers nobody
-        else looks."""
-        self._left_alone.update(only_read)
-        return [self._looks[place] for place, read in self._left.items() if place in self._looks and (place in self._left_buffers or (
-            place not in only_read and may_be_read_first(read, self._codes_of_run, place not in self._left_alone)))]
+        read = self._changes.not_in_replays()
+        call("Recording.unseen_numbers", "" if read is None else (
+            f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"))
 
     def _look_at_assigned(self) -> None:
         """Code that has not run before may read a number that no other code reads."""
-        for read in [read for read in self._assigned.reads() if not is_only_written(read, self._codes)]:
-            self._assigned.drop(read.place)
-            self._own.pop(read.place, None)
+        changes = self._changes
+        for read in [read for read in changes.assigned.reads() if not is_only_written(read, self._codes)]:
+            changes.assigned.drop(read.place)
+            changes.own.pop(read.place, None)
             self._is_outdated = True
             _refuse(f"The function gives {read.told()} in some calls and reads it in others; the next calls are recorded with its value.")
 
@@ -302,7 +284,7 @@ class StepLearning(StepChoice):
 
     def _learn(self, variant: _Variant, watcher: Watcher, only_read: Mapping[_Place, Read]) -> Walk:
         last = self._last_walk
-        own, given = self._own.keys() - only_read.keys(), self._left.keys() - only_read.keys()
+        own, given = self._changes.own.keys() - only_read.keys(), self._changes.left.reads.keys() - only_read.keys()
         new = None if last is None else last.look(watcher, given)
         if last is None or new is None:
             last = self._last_walk = LastWalk(watcher, given, own, self._known_names, self._function, self._roots)
@@ -322,7 +304,7 @@ class StepLearning(StepChoice):
         if self._optimizer is not None:
             self._optimizer.note_names(new)
             new += self._optimizer.options_read()
-        variant.reads.add(Alike(read) if place in self._left and isinstance(read.expected, self._tensor) else read
+        variant.reads.add(Alike(read) if place in self._changes.left and isinstance(read.expected, self._tensor) else read
                           for read in new if (place := read.place) not in own)
         variant.reads.leave_out(own)
         return walk
@@ -331,6 +313,12 @@ class StepLearning(StepChoice):
 def _are_values(before: Any, now: Any) -> bool:
     """Whether one of them is nothing but its value."""
     return any(value is NOTHING or is_number(value) or is_all_numbers(value) for value in (before, now))
+
+
+def _are_told_apart(before: Any, now: Any) -> bool:
+    """Whether a guard with one of them sees the other."""
+    return _are_values(before, now) or _is_another_object(before, now) or not is_empty_container(now) and (
+        [*map(looks_of, tensors_in(before))] != [*map(looks_of, tensors_in(now))])
 
 
 def _is_another_object(before: Any, now: Any) -> bool:

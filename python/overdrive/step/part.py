@@ -223,7 +223,7 @@ class CapturedPart(CapturedStep):
     def _run_again(self, number: int) -> int:
         """In a backward, on any thread: nothing is recorded or learned."""
 
-        before = [(read, read.now()) for read in self._left.values()]
+        before = [(read, read.now()) for read in self._changes.left.reads.values()]
         was_running, _again.is_running = _again.is_running, True
         template, variant = self._templates[number]
         changed = variant.reads.other_values()
@@ -276,11 +276,12 @@ class CapturedPart(CapturedStep):
         variant = self._variant
         assert variant is not None
         if not call("Recording.is_active"):
-            variant.reads.add(map(self._for_later_calls, changed.values()))  # another call is recorded after this one, and looks at them, too
+            for read in changed.values():
+                self._guard_changed(variant, read)  # another call is recorded after this one, and looks at them, too
             return
-        for place, read in changed.items():
+        for read in changed.values():
             if can_be_left(read) and not self._is_made_of_the_old(read):
-                self._begin_to_leave(place, read)
+                self._begin_to_leave(read)
             elif isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor):
                 _refuse(self._moved or ANOTHER_TENSOR.format(read.told()))
             elif isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
@@ -288,7 +289,9 @@ class CapturedPart(CapturedStep):
             else:
                 _refuse(NOT_CHANGED_BY_REPLAYS.format(read.told()))
         # A call that does not change them may be recorded later, and is only good for what it has found there.
-        variant.reads.add(self._for_later_calls(read) for place, read in changed.items() if place not in self._left)
+        for read in changed.values():
+            if read.place not in self._changes.left:
+                self._guard_changed(variant, read)
         self._let_go_of_old(changed)
 
     def _count_run(self) -> None:

@@ -30,7 +30,7 @@ class StepQuick(StepRun):
         quick, is_timed = self._quick, self._budget.timing > 0
         result = _form_for_c(form.result)
         if (facts or result is None or form.left or form.assigned or form is not self._one_form or variant.numbers is not None
-                or variant.settings or self._watch is not None or self._written_ahead or self._unsure or self._found_optimizers
+                or variant.settings or self._watch is not None or self._changes.written_ahead or self._unsure or self._found_optimizers
                 or self._has_run_apart or self._structure is None or not variant.reads.look.is_whole or not self._structure.look.is_whole
                 or not quick.may_arm(is_timed)):
             return

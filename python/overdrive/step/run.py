@@ -11,7 +11,7 @@ from typing import Any
 
 from overdrive.effects.items import returned_items
 from overdrive.effects.left import can_be_left, tensors_in
-from overdrive.effects.places import Before, Places
+from overdrive.effects.places import Places
 from overdrive.effects.schedulers import is_scheduler
 from overdrive.effects.surroundings import changed_since, surroundings, without_collections
 from overdrive.native import signals
@@ -57,7 +57,7 @@ class StepRun(StepApart):
             if recorded or self._variant is None or not self._variant.watched_runs:
                 signals.begin(self)
             self._count_run()
-            if self._written_ahead and self._optimizer is not None:
+            if self._changes.written_ahead and self._optimizer is not None:
                 self._optimizer.write_numbers()
             with _Unrecorded():
                 tensors = call("Recording.inputs")
@@ -66,8 +66,9 @@ class StepRun(StepApart):
             numbers = variant.numbers
             inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
             entry = call("Capture.current", self._capture)
-            before = self._before = Before(
-                [*self._left.values(), *(read for place, read in self._own.items() if place not in self._counters)])
+            changes = self._changes
+            changes.begin_run()
+            before = changes.before
             with telling(self):
                 value = self._run_function(variant, inputs, recorded)
                 del inputs
@@ -78,7 +79,7 @@ class StepRun(StepApart):
                 if self._is_part or not recorded or self._gives_its_own:
                     self._made = value, leaves
                 with _Unrecorded():
-                    self._form = _Form(result, Places(self._left.values(), before, leaves, tensors), recorded, self._assigned.written)
+                    self._form = _Form(result, Places(changes.left.reads.values(), before, leaves, tensors), recorded, changes.assigned.written)
                 if any(is_of_a_class(leaf) for leaf in leaves):
                     self._given_up = RESULT_OF_A_CLASS
                 if numbers is not None:
@@ -122,12 +123,12 @@ class StepRun(StepApart):
     def _note_structure(self, variant: _Variant, recorded: bool) -> None:
         """What modules and optimizers are made of, where a recording may have met more than was known."""
         is_known = self._structure is not None and self._structure.changed() is None
-        if recorded and not is_known:
-            self._refuse_changed_structure()
-        if self._structure is not None and not is_known:
-            in_modules = {id(entries) for module in self._modules for entries in vars(module).values()}
-            if any(id(read.holder) in in_modules for read in self._structure.others()):
-                self._drop_all()  # they were made with what this run has replaced
+        others = [] if is_known or self._structure is None else list(self._structure.others())
+        if recorded:
+            self._refuse_changed_structure(others)
+        in_modules = {id(entries) for module in self._modules for entries in vars(module).values()} if others else ()
+        if any(id(read.holder) in in_modules for read in others):
+            self._drop_all()  # they were made with what this run has replaced
         if is_known and not recorded:
             return
         variant.reads.add(self._training())
@@ -139,12 +140,11 @@ class StepRun(StepApart):
         if is_known and len(parts) == len(self._structure_of) and all(map(operator.is_, parts, self._structure_of)):
             return
         self._structure_of = parts
-        self._structure = Reads([*structure_of(self._modules, self._left), *([] if self._optimizer is None else self._optimizer.structure())])
+        self._structure = Reads([*structure_of(self._modules, self._changes.left), *([] if self._optimizer is None else self._optimizer.structure())])
 
-    def _refuse_changed_structure(self) -> None:
+    def _refuse_changed_structure(self, others: Sequence[Read]) -> None:
         """Parameters and buffers are looked at by themselves."""
-        tensors = {id(entries) for module in self._modules for entries in (module._parameters, module._buffers)}
-        others = () if self._structure is None else self._structure.others()
+        tensors = {id(entries) for module in self._modules for entries in (module._parameters, module._buffers)} if others else ()
         if (changed := next((read for read in others if id(read.holder) not in tensors), None)) is not None:
             _refuse(f"The function changes {changed.name}, and a replay would not; do it outside.")
 
@@ -175,10 +175,11 @@ class StepRun(StepApart):
     def _run_function(self, variant: _Variant, inputs: Sequence[Any], recorded: bool) -> Any:
         if not self._guarded:
             return self._record(inputs, contextlib.nullcontext()) if recorded else self._timed(inputs)
+        changes = self._changes
         self._changed_apart, self._has_refused_change = {}, False
         if recorded:
-            self._assigned.begin()
-            self._looks = {place: Alike(read) for place, read in self._left.items()}
+            changes.assigned.begin()
+            changes.left.begin_recording()
         try:
             if not recorded and (variant.watched_runs > 0 or self._shared.closed & 3):
                 return self._timed(inputs)
@@ -187,7 +188,7 @@ class StepRun(StepApart):
             watcher.given = {id(each) for each in given_in(inputs)} if recorded else set()
             drawn = states_of(variant.generators) if recorded else None
             around = surroundings() if recorded else {}
-            before = [read.now() for read in self._written_elsewhere.values()]
+            before = [read.now() for read in changes.written_elsewhere.values()]
             began = 0 if recorded or self._budget.is_off else _budget.clock()
             with self._schedulers.apart(self._optimizer):
                 if recorded:
@@ -214,7 +215,7 @@ class StepRun(StepApart):
         finally:
             if variant.numbers is not None:
                 variant.numbers.settle()
-            self._assigned.end()
+            changes.assigned.end()
             if self._changed_apart or variant.reads.changed() is not None:
                 changed = variant.reads.drop_changed()
                 # What a call leaves there is known beside them, and they say what another call may begin with.
@@ -225,16 +226,17 @@ class StepRun(StepApart):
                 self._note_own(changed)
                 self._note_changed_apart(apart)
             self._leave_buffers()
-            only_read = self._only_read({**self._own, **self._left})
+            only_read = changes.only_read(self._ever_apart)
             if recorded:
                 self._note_settings(variant)
-                variant.reads.add([*self._used_though_left(only_read), *self._read_before_left(only_read)])
+                changes.left.note_alone(only_read)
+                variant.reads.add(changes.left.guards(only_read, self._codes_of_run))
         with _Unrecorded():
             try:
                 with without_collections():
                     walk = self._learn(variant, watcher, only_read)
                 if recorded:
-                    self._tell_numbers(watcher, walk)
+                    self._tell_numbers()
                     self._look_at_results(value, walk)
                 elif self._last_walk is not None and any(map(self._last_walk.walk.has_met, containers_in(value))):
                     self._gives_its_own = True  # a recording refuses it
@@ -257,16 +259,17 @@ class StepRun(StepApart):
                 read = Read(ENTRY, changed.holder, key, f"{type(module).__name__}.{key}")
                 if read.expected is not before and can_be_left(read):
                     read.expected = before
-                    self._left_buffers.add(read.place)
-                    self._begin_to_leave(read.place, read)
+                    self._changes.left.note_buffer(read)
+                    self._begin_to_leave(read)
 
     def _look_at_results(self, value: Any, walk: Walk) -> None:
         """What the function returns and leaves: a replay would make each of it anew, and plain tensors."""
         seen: set[int] = set()
-        gone = next((read for read in self._left.values() if read.now() is NOTHING and not self._before.is_still_at(read)), None)
+        reads = self._changes.left.reads.values()
+        gone = next((read for read in reads if read.now() is NOTHING and not self._changes.before.is_still_at(read)), None)
         if gone is not None:
             _refuse(NOT_CHANGED_BY_REPLAYS.format(gone.told()))
-        left = [read.now() for read in self._left.values() if read.now() is not NOTHING]
+        left = [read.now() for read in reads if read.now() is not NOTHING]
         returned = {id(each) for each in containers_in(value)}
         for each in containers_in((value, *left)):
             if id(each) in seen or walk.has_met(each):
@@ -368,7 +371,7 @@ class StepRun(StepApart):
         """Whether the form is that of the recordings before."""
         known = self._forms.get(entry)
         if known is not None and not self._form.assigns_as(known):
-            names = self._assigned.names_of_others(self._form.assigned, known.assigned)
+            names = self._changes.assigned.names_of_others(self._form.assigned, known.assigned)
             _refuse(f"The function gives {names} another number in each call, and a replay would not; change it outside of the function.")
         if known is not None and not self._form.join(known):
             return False

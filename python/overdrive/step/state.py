@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from overdrive.effects.assigned import Assigned
-from overdrive.effects.places import Before
+from overdrive.effects.changes import Changes
 from overdrive.effects.schedulers import Schedulers
 from overdrive.native.dynamo import tell_dynamo
 from overdrive.native.library import address_of, call, check_python, function as function_of
@@ -20,9 +19,7 @@ from overdrive.native.modes import let_higher_order_through, looks_at_modes
 from overdrive.native.quick import Quick
 from overdrive.native.recording import Refusal
 from overdrive.numbers.call_numbers import Shared
-from overdrive.numbers.counters import Counter
 from overdrive.optimizers.all import Optimizers
-from overdrive.optimizers.one import Optimizer
 from overdrive.reads.code import Met
 from overdrive.reads.last_walk import LastWalk
 from overdrive.reads.optimizers import is_of_the_program
@@ -35,7 +32,7 @@ from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Given
 from overdrive.values.facts import Facts
 from overdrive.values.modules import is_scripted
-from overdrive.values.read import ENTRY, Alike, Read
+from overdrive.values.read import ENTRY, Read
 from overdrive.values.reads import Reads
 
 
@@ -82,12 +79,10 @@ class StepState:
         self._variant: _Variant | None = None
         # Tensors that the function names, in its last run.
         self._named: dict[int, Any] = {}
+        # What the function changes itself.
+        self._changes = Changes()
         # Of all runs of the function.
         self._met, self._met_functions = Met(), Met()
-        # Values that the function changes itself: a replay does not, and nothing else is promised for them.
-        self._own: dict[tuple[int, int, Any], Read] = {}
-        # What stood before the run under way at places that some run gives values.
-        self._before = Before(())
         self._last_walk: LastWalk | None = None
         self._known_names: KnownNames | None = None
         # Whether code that runs apart runs now; what it has changed in the last run; whether a replay has seen a change that no recording knows.
@@ -100,36 +95,14 @@ class StepState:
         self._has_refused_change = False
         # Why nothing may be recorded, once the function and such code were seen to give one place values.
         self._given_by_both = ""
-        # Containers that it changes, and of which an answer is known that the program has them still.
-        self._held: set[tuple[int, int, Any]] = set()
-        # How often a call has made a value, or taken it away.
-        self._appearances: dict[tuple[int, int, Any], int] = {}
         # Why no call may be recorded, once one has changed a setting: another may find it as it leaves it.
         self._changes_setting = ""
-        # Values of tensors that changed between two calls, which the function may write before it reads them.
-        self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
-        # Those of them that a replay puts in their places.
-        self._left: dict[tuple[int, int, Any], Read] = {}
-        # What stands there before a recorded call.
-        self._looks: dict[tuple[int, int, Any], Alike] = {}
-        # Those of them that are buffers of modules.
-        self._left_buffers: set[tuple[int, int, Any]] = set()
-        # Those of them that some recorded call has left alone.
-        self._left_alone: set[tuple[int, int, Any]] = set()
-        # Those of these of which no call has shown yet whether it writes None there or leaves it alone, and None.
+        # Places that are left of which no call has shown yet whether it writes None there or leaves it alone, and None.
         self._unsure: list[tuple[Read, Any]] = []
-        # Those of them that are numbers, which go on in replays, too.
-        self._counters: dict[tuple[int, int, Any], Counter] = {}
-        # Those of the counters that are options of optimizers, with their indices.
-        self._written_ahead: list[tuple[Optimizer, list[tuple[int, str, int]]]] = []
         # Of all runs of the function that were watched.
         self._codes: set[types.CodeType] = set()
         # Of the last one, in the order in which it first returned.
         self._codes_of_run: list[types.CodeType] = []
-        # Numbers that it writes and never reads.
-        self._assigned = Assigned()
-        # Flags and texts that the function changes.
-        self._settings: dict[tuple[int, int, Any], Read] = {}
         # Of open numbers by their places in the arguments: why each value has a recording of its own.
         self._not_open: dict[tuple[int, ...], str] = {}
         self._tensor = torch.Tensor
@@ -198,7 +171,7 @@ class StepState:
 
     def _training(self) -> list[Read]:
         return [Read(ENTRY, module.__dict__, "training", f"training of {type(module).__name__}")
-                for module in self._modules if (ENTRY, id(module.__dict__), "training") not in self._own]
+                for module in self._modules if (ENTRY, id(module.__dict__), "training") not in self._changes.own]
 
     def _named_modules(self) -> dict[Any, None]:
         """Those that were given, and those that the function names now."""

@@ -23,8 +23,8 @@ class Known:
         self._sizes = {holder for kind, holder, _ in self._reads if kind in (SIZE, KEYS, VALUES)}
         # What goes on in replays, or is given again, and what the function was only seen to change.
         counted = () if variant.numbers is None else [counter.read.place for counter in variant.numbers.counters]
-        self._follows = {*step._left, *counted, *step._assigned._reads, *variant.settings}
-        self._own = set(step._own)
+        self._follows = {*step._changes.left.reads, *counted, *step._changes.assigned._reads, *variant.settings}
+        self._own = set(step._changes.own)
         self._optimizers = [] if step._optimizer is None else step._optimizer.states()
 
     def count(self) -> int:
