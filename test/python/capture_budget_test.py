@@ -23,7 +23,7 @@ class Clock:
         # Fewer calls than users have show the same.
         for name, calls in {"_FREE": 40, "_UNDER_WAY": 120, "_LEAST_PAID": 0}.items():
             monkeypatch.setattr(_budget, name, calls)
-        monkeypatch.setattr("overdrive.step.choice._RUNS_UNTIMED", 6)
+        monkeypatch.setattr("overdrive.step.pace._RUNS_UNTIMED", 6)
         learn = CapturedStep._learn
 
         def learned(*arguments):
@@ -202,7 +202,7 @@ def test_a_reason_is_told_once_however_often_calls_rest_for_it(clock):
         told = part.refusal()
         assert told.count("is still held after the next") <= 1 and told.count("capture_budget_test.py:") <= 1, told
         assert told.count("calls run eagerly") <= 1, told
-        rests.add(part._rests)
+        rests.add(part._pace.rests)
     assert len(rests) > 3 and "is still held after the next" in told, told
 
 
@@ -235,8 +235,8 @@ def test_a_part_of_one_operator_is_not_recorded_though_its_first_call_takes_long
 
 def test_always_has_no_budget(monkeypatch):
     monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "0")
-    assert overdrive.captured(lambda x: x, always=True)._budget.is_off
-    assert not overdrive.captured(lambda x: x)._budget.is_off
+    assert overdrive.captured(lambda x: x, always=True)._pace.budget.is_off
+    assert not overdrive.captured(lambda x: x)._pace.budget.is_off
 
 
 def test_sizes_that_stay_for_six_calls_get_few_recordings(clock, monkeypatch):

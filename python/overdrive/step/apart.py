@@ -55,7 +55,7 @@ class StepApart(StepLearning):
     @contextlib.contextmanager
     def around_apart(self) -> Iterator[None]:
         """In a run of the function."""
-        variant = self._variant
+        variant = self._chooser.variant
         if variant is None or not self._guarded or self._is_apart:
             yield
             return
@@ -77,7 +77,7 @@ class StepApart(StepLearning):
 
     def around_replayed(self) -> Callable[[], tuple[list[Change], bool]]:
         """Before such code runs in a replay. Afterwards: what it has changed, and whether the replay may go on."""
-        variant = self._variant
+        variant = self._chooser.variant
         assert variant is not None
         counters = list(self._changes.counters.values())
         reads = [*self._changes.given(), *(counter.read for counter in counters)]
@@ -163,4 +163,4 @@ class StepApart(StepLearning):
                 self._refuse_change(read, _CHANGED_APART)
         for counter in known:
             counter.is_apart = True
-            self._drop_all()
+            self._chooser.drop_all()

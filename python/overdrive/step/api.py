@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from overdrive.effects.schedulers import is_scheduler
 from overdrive.native import signals
 from overdrive.native.dynamo import around
-from overdrive.native.library import call, whole_number
+from overdrive.native.library import OverdriveError, call, whole_number
 from overdrive.native.quick import NOT_TAKEN, OPEN
 from overdrive.native.recording import Refusal, _refuse
+from overdrive.optimizers.all import Optimizers
 from overdrive.step.file import save_steps
 from overdrive.step.methods import Method, itself
 from overdrive.step.quick import StepQuick
@@ -63,7 +65,7 @@ class CapturedStep(Method, StepQuick):
             reason = "The function calls the captured step itself; call the function there."
             _refuse(reason)
             return self._eager(inputs, reason)
-        self._python_calls += 1
+        self._pace.python_calls += 1
         return self._plainly(inputs)
 
     def _end_quick_call(self, inputs: Sequence[Any]) -> Any:
@@ -72,7 +74,7 @@ class CapturedStep(Method, StepQuick):
             self._is_called = True
             self._quick.disarm()
             results = self._of_library(self._quick.results)
-            return self._end_call(self._variant, inputs, results, ())
+            return self._end_call(self._chooser.variant, inputs, results, ())
         finally:
             self._is_called = False
             self._busy.release()
@@ -80,9 +82,9 @@ class CapturedStep(Method, StepQuick):
 
     def _call_alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         hits = self._quick.disarm()
-        if self._rest:
+        if self._pace.rest:
             return self._rested(Arguments(list(inputs), keywords) if keywords else inputs)
-        budget = self._budget
+        budget = self._pace.budget
         if budget.timing:
             budget.tick(self._form is _REPLAYED, 1 + hits)
         template: tuple[Any, ...] = ()
@@ -95,13 +97,13 @@ class CapturedStep(Method, StepQuick):
                 inputs = Arguments(list(inputs), keywords)  # type: ignore[assignment]
             if given.reason:
                 return self._eager(inputs, given.reason)
-        if self._given_up or self._is_in_a_mode():
+        if self._pace.given_up or self._is_in_a_mode():
             return self._eager(inputs, self._reason_for_python())
         if self._found_optimizers:
             self._take_found_optimizers()
         optimizer = self._optimizer
         if optimizer is not None and (reason := optimizer.begin_call()):
-            self._given_up = reason
+            self._pace.given_up = reason
             return self._eager(inputs, reason)
         if optimizer is not None and optimizer.take_crossed():
             self._start_again("momentum or weight decay was switched on or off")
@@ -114,13 +116,12 @@ class CapturedStep(Method, StepQuick):
             return self._eager(inputs, self._facts.reason)
         key = (template, None if self._watch is None else Number(frozen(self._watch())),
                () if optimizer is None else optimizer.gradients(), facts)
-        variant = self._variant
+        variant = self._chooser.variant
         if (variant is None or variant.key != key or variant.reads.changed() is not None
-                or variant.doubt > 1 and len(self._variants) > 1 or not variant.takes(template)):
-            if not budget.is_off:
-                budget.begin()
+                or variant.doubt > 1 and len(self._chooser.variants) > 1 or not variant.takes(template)):
+            self._pace.begin_long()
             variant = self._find_variant(key)
-            if self._given_up or variant is None:
+            if self._pace.given_up or variant is None:
                 return self._eager_without_values(inputs)
         if self._changes.written_ahead:
             self._write_ahead(variant)
@@ -130,18 +131,16 @@ class CapturedStep(Method, StepQuick):
     def _end_call(self, variant: _Variant | None, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
         """What a call does after the library. ``variant``: None where the function ran, and its values were dropped. ``facts``: of the
         tensors; "more than tensors" is one."""
-        budget, form = self._budget, self._form
+        form = self._form
         if form is not _REPLAYED:
-            self._note_run()
+            self._pace.note_run()
             for left in form.left if form.is_recorded and not self._gives_its_own else ():
                 left.put_in_a_recording(results, tensors)
             if (value := self._returned_as_it_is(results)) is not NOTHING:
                 return value
             return filled(form.result, iter(results))
         assert variant is not None
-        self._runs_in_turn = 0
-        if not budget.is_off and (budget.timing or budget.is_begun):
-            self._note_replay()
+        self._pace.note_replay()
         if variant.numbers is not None:
             variant.numbers.replayed()
         for setting in variant.settings.values():
@@ -157,14 +156,14 @@ class CapturedStep(Method, StepQuick):
     def _eager_without_values(self, inputs: Any) -> Any:
         """No recordings are for the call's values, and none are made."""
         try:
-            return self._eager(inputs, self._given_up)
+            return self._eager(inputs, self._pace.given_up)
         finally:
-            self._budget.end(True)
+            self._pace.budget.end(True)
 
     def _rested(self, inputs: Any) -> Any:
         """A call that is plain without a look at anything."""
-        self._rest -= 1
-        budget = self._budget
+        self._pace.rest -= 1
+        budget = self._pace.budget
         if not budget.timing:
             return self._eager(inputs)
         budget.tick(False, 1)
@@ -172,8 +171,8 @@ class CapturedStep(Method, StepQuick):
             return self._eager(inputs)
         finally:
             budget.end_plain()
-            if not self._rest:
-                self._compare_times()
+            if not self._pace.rest:
+                self._pace.compare_times()
 
     def _write_ahead(self, variant: _Variant) -> None:
         """A replay reads options that the function writes before its update. The function itself begins with those of before (_run)."""
@@ -196,7 +195,7 @@ class CapturedStep(Method, StepQuick):
         return value if is_it else NOTHING
 
     def _call_library(self, tensors: Sequence[Any]) -> Any:
-        variant = self._variant
+        variant = self._chooser.variant
         # It may run the function, or runs code apart, where no error of a handler can be raised.
         if variant is None or variant.watched_runs < _MOST_WATCHED or self._has_run_apart:
             signals.begin(self)
@@ -210,7 +209,7 @@ class CapturedStep(Method, StepQuick):
             raised = error
         # Outside of the handler, so that the function's error keeps its cause and its context.
         own, self._error, self._made = self._error, None, None
-        self._budget.drop()
+        self._pace.budget.drop()
         if own is None and _FAILED in str(raised) and threading.current_thread() is threading.main_thread():
             own = KeyboardInterrupt("as the function began, where nobody could raise what a signal's handler did")
         walk, changes = self._last_walk, self._changes
@@ -224,8 +223,8 @@ class CapturedStep(Method, StepQuick):
             del raised, own  # which lead to this frame
 
     def _reason_for_python(self) -> str:
-        if self._given_up:
-            return self._given_up
+        if self._pace.given_up:
+            return self._pace.given_up
         if self._keeps_parametrizations():
             return ("torch.nn.utils.parametrize.cached() keeps tensors from call to call, and calls inside of it run eagerly; enter it "
                     "inside of the function.")
@@ -234,9 +233,9 @@ class CapturedStep(Method, StepQuick):
 
     def _eager(self, inputs: Sequence[Any], reason: str = "") -> Any:
         """The function. ``reason``: why; "": as for the call before."""
-        self._python_calls += 1
+        self._pace.python_calls += 1
         if reason:
-            self._eager_reason = Refusal(reason)
+            self._pace.eager_reason = Refusal(reason)
         self._count_run()
         return self._plainly(inputs)
 
@@ -249,6 +248,67 @@ class CapturedStep(Method, StepQuick):
         if self._gives_its_own:
             return value
         return filled(form, iter([leaf.detach() for leaf in leaves]))
+
+    def _find_variant(self, key: tuple[Any, ...]) -> _Variant | None:
+        signals.begin(self)
+        if self._optimizer is not None and self._optimizer.rebind():
+            self._forget()
+            self._pace.given_up = self._optimizer.write_numbers()
+            key = (*key[:2], self._optimizer.gradients(), key[3])
+        return self._chooser.find(key, self._training)
+
+    def _take_found_optimizers(self) -> None:
+        """Those that the function was seen to step are the step's from here on, as if they had been named, with their schedulers."""
+        if self._optimizer is None:
+            self._optimizer = Optimizers([], self._function, self._with_constants)
+        for scheduler in filter(is_scheduler, self._found_optimizers):
+            self._schedulers.add(scheduler)
+        self._optimizer.add([each for each in self._found_optimizers if not is_scheduler(each)], self._function)
+        self._found_optimizers.clear()
+        self._forget()
+
+    def _start_again(self, reason: str) -> None:
+        self._forget()
+        self._pace.note_reset(reason)
+
+    def _look_at_unsure(self) -> None:
+        changed = next((read for read, value in self._unsure if read.now() is not value), None)
+        if changed is not None:
+            self._start_again(f"{changed.told()} has a value, and calls that found none there left none")
+
+    def let_go(self) -> None:
+        """Before tensors are swapped, which must have no weak references, as recordings hold them."""
+        if self._running:
+            raise OverdriveError("torch.utils.swap_tensors() was called while a captured step was under way; call it outside of "
+                                 f"the function. The step: {self.title()}.")
+        if self._chooser.variants:
+            self._start_again("tensors are swapped (torch.utils.swap_tensors)")
+
+    def _forget(self) -> None:
+        self._quick.disarm()
+        call("Capture.reset", self._capture)
+        self._chooser.drop_all()
+        self._structure = self._one_form = None
+        self._structure_of.clear()
+        self._forms.clear()
+        self._gradients.clear()
+        self._changes.clear()
+        self._changes_setting = ""
+        self._unsure.clear()
+        self._ever_apart.clear()
+        self._last_walk = self._known_names = None
+        self._modules = self._named_modules()
+
+    def reset(self) -> None:
+        """Forgets every recording: for changes that nothing looks at."""
+        self._forget()
+        self._chooser.reset()
+        self._pace.reset()
+        self._given_by_both = ""
+
+    def give_up(self, reason: str) -> None:
+        """From here on every call is eager, until reset()."""
+        self._pace.given_up = reason
 
     def save(self, path: str, *, names: dict[str, Any] | None = None, values: bool = True) -> None:
         """Writes the step to a file, with which :func:`load_step` trains without this function, in Python or in C++.

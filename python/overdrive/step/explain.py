@@ -5,12 +5,11 @@ import functools
 import sys
 import warnings
 
-from overdrive.native.library import call, text as text_of
-from overdrive.native.recording import DIED, GRADIENT_REPLACED, HELD, REPLACED, STILL_RECORDED, Refusal, refusal_of
+from overdrive.native.library import text as text_of
+from overdrive.native.recording import DIED, GRADIENT_REPLACED, HELD, REPLACED, Refusal
 from overdrive.step.reasons import HELD_GRADIENT, in_python, levels_to_caller, with_lines
 from overdrive.step.state import MOST_SILENT, StepState
 
-_COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again", "weighed")
 # What the recorder sees where the program gives a parameter or a buffer another tensor.
 _OF_MOVED = (DIED, REPLACED, GRADIENT_REPLACED, HELD)
 
@@ -35,16 +34,12 @@ class StepTexts(StepState):
         """How many calls were what: "calls", "eager", "recorded", "checked", "replayed", "undone", "outdated". Of a part
         also the replayed "backwards", and those that ran the function "again". "weighed" of the eager ones were timed beside
         replays."""
-        result: dict[str, int] = dict(zip(_COUNTS, call("Capture.stats", self._capture)))
-        result["calls"] += self._python_calls
-        result["eager"] += self._python_calls
-        result["outdated"] += self._resets
-        return result
+        return self._pace.stats()
 
     def refusal(self) -> str:
         """Why calls are not replayed: a reason that stays, or, while nothing was replayed, that of the last call.
         "" when calls are replayed or recorded."""
-        reason = self._reason()
+        reason = self._pace.reason()
         told = with_lines(reason, self.reasons.get(reason.text, {}), self.lines)
         if self._moved and reason.kind in _OF_MOVED:
             told = f"{self._moved} {told}"
@@ -54,28 +49,9 @@ class StepTexts(StepState):
             return told
         return f"{told if told.endswith('.') else f'{told}.'} The next {reason.rest} calls run eagerly."
 
-    def _reason(self) -> Refusal:
-        if self._given_up:
-            return Refusal(self._given_up)
-        of_python = self._eager_reason._replace(rest=self._rest if self._eager_reason.rest else 0)
-        waits = self._rest or self._shared.closed & 2 and self._runs_in_turn
-        if reason := of_python if waits else refusal_of("Capture.refusal", self._capture):
-            return reason
-        counts = self.stats()
-        return of_python or self._reason_of_last_call() if counts["replayed"] == 0 and counts["calls"] > 4 else reason
-
     def refused_for_good(self) -> str:
         """Why no call is ever replayed; "" as long as one is or may be."""
-        text = self._given_up or refusal_of("Capture.refusal", self._capture).text
-        return "" if not text or self.stats()["replayed"] else text
-
-    def _reason_of_last_call(self) -> Refusal:
-        if reason := refusal_of("Capture.last_reason", self._capture):
-            return reason
-        if self._new_variants or self._resets:
-            return Refusal(f"Nearly every call is recorded anew: {self._reset_reason}.")
-        return Refusal("Calls are still recorded: each set of sizes, modes and values takes four calls before its first replay; where sizes "
-                       "differ in every call, pad batches to a few.", kind=STILL_RECORDED)
+        return self._pace.refused_for_good()
 
     def lanes_page(self, path: str) -> None:
         """Writes a page that draws the lanes of the programs (`lanes=`): where each operator ran, where lanes wait, and
@@ -88,19 +64,20 @@ class StepTexts(StepState):
         made = self.stats()
         text = ", ".join(f"{made[name]} {name}" for name in ("replayed", "recorded", "checked", "eager", "undone"))
         text = f"{made['calls']} calls: {text}\n" + in_python(text_of("Capture.explain", self._capture))
-        guards = sum(len(variant.reads) for variant in self._variants)
-        text += f"{len(self._variants)} sets of values that the function reads, {guards} values in all\n"
-        if self._reset_reason:
-            text += f"recorded anew the last time because of {self._reset_reason}\n"
-        if self._eager_reason and not self._given_up:
-            text += f"the last call that Python made eagerly: {self._eager_reason.text}\n"
+        pace, variants = self._pace, self._chooser.variants
+        guards = sum(len(variant.reads) for variant in variants)
+        text += f"{len(variants)} sets of values that the function reads, {guards} values in all\n"
+        if pace.reset_reason:
+            text += f"recorded anew the last time because of {pace.reset_reason}\n"
+        if pace.eager_reason and not pace.given_up:
+            text += f"the last call that Python made eagerly: {pace.eager_reason.text}\n"
         refusal = self.refusal()
         return text + (f"refused: {refusal}\n" if refusal and f"refused: {refusal}\n" not in text else "")
 
     def note_beside(self, reason: str) -> None:
         """A call that runs past it, as if it were not captured."""
-        self._python_calls += 1
-        self._eager_reason = Refusal(reason)
+        self._pace.python_calls += 1
+        self._pace.eager_reason = Refusal(reason)
 
     def changes_of_its_own(self) -> str:
         """One value that the function changes, and a replay does not; "" where it was seen to change none."""

@@ -109,8 +109,8 @@ def save_steps(path: str | os.PathLike[str], functions: Mapping[str, StepRun], *
 
 
 def _check(step: StepRun) -> None:
-    variant = step._variant
-    if step._given_up or variant is None:
+    variant = step._chooser.variant
+    if step._pace.given_up or variant is None:
         raise OverdriveError(f"The step cannot be saved: {step.refusal() or 'it was not called yet.'}")
     if any(isinstance(part, Number) for part in variant.key[0]):
         raise OverdriveError("The step cannot be saved: it was called with a number, which is a constant of the recording; give "

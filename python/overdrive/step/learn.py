@@ -17,7 +17,7 @@ from overdrive.numbers.tracked import Tracked, TrackedWhole
 from overdrive.reads.code import Found, Watcher
 from overdrive.reads.last_walk import LastWalk
 from overdrive.reads.walk import Walk
-from overdrive.step.choice import StepChoice
+from overdrive.step.explain import StepTexts
 from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Nested
 from overdrive.values.forms import classes_in, form_of
@@ -38,7 +38,7 @@ _WRITTEN_FIRST = {"_last_op": "tensordict"}
 _MOST_APPEARANCES = 3
 
 
-class StepLearning(StepChoice):
+class StepLearning(StepTexts):
     """Values that guards look at, and those that the function changes itself."""
 
     def _tell_refusal(self, variant: _Variant, numbers: CallNumbers, recorded: bool) -> None:
@@ -60,10 +60,10 @@ class StepLearning(StepChoice):
         self._forget_expected(written)
 
     def _forget_expected(self, reads: Sequence[Read]) -> None:
-        """Of guards whose values may die. Other sets of values share them, and a call never fits those again."""
+        """Of guards whose values may die."""
         for read in reads:
             read.expected = NOTHING
-        self._variants = [each for each in self._variants if each is self._variant or not any(map(each.reads.has, reads))]
+        self._chooser.drop_others_with(reads)
 
     def _note_own(self, changed: dict[Any, Read]) -> None:
         """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
@@ -113,7 +113,7 @@ class StepLearning(StepChoice):
             self._refuse_change(read, "The function makes {}, or takes it away, in each call; keep it, and change what is in it.")
             return
         self._changes.own.pop(read.place, None)
-        self._drop_all()
+        self._chooser.drop_all()
 
     def _refuse_change(self, read: Read, reason: str) -> None:
         """The call under way may not be recorded. One that does not change it may be, and is good for what it finds there."""
@@ -123,16 +123,16 @@ class StepLearning(StepChoice):
 
     def _guard_later_calls(self, read: Read) -> None:
         self._changes.own.pop(read.place, None)
-        if self._variant is not None:
-            self._guard_changed(self._variant, read)
+        if self._chooser.variant is not None:
+            self._guard_changed(self._chooser.variant, read)
 
     def _guard_changed(self, variant: _Variant, read: Read) -> None:
         """At a place that the run under way has changed. Recordings that there are, of other sizes, say, were made with what was before: they are
         only good for that. What is recorded from now on finds what it is now, and so does what cannot tell the two apart."""
         before, now = read.expected, read.now()
-        if self._variant is variant and variant.recordings and isinstance(before, self._tensor):
-            self._drop(variant)  # nobody may keep the tensor that they have met
-        is_for_before = _are_told_apart(before, now) and self._variant is variant and variant.recordings
+        if self._chooser.variant is variant and variant.recordings and isinstance(before, self._tensor):
+            self._chooser.drop(variant)  # nobody may keep the tensor that they have met
+        is_for_before = _are_told_apart(before, now) and self._chooser.variant is variant and variant.recordings
         variant.reads.add([read if is_for_before else as_it_is_now(read)])
 
     def _refuse_kept_container(self, read: Read) -> None:
@@ -203,9 +203,9 @@ class StepLearning(StepChoice):
         left = self._changes.left
         if read.place not in left:
             if self._forms:
-                self._drop_all()
-        elif self._variant is not None and self._variant.recordings and (read.expected is NOTHING or is_number(read.expected)):
-            self._variant.reads.add([read])  # recordings that left the place alone have met it
+                self._chooser.drop_all()
+        elif self._chooser.variant is not None and self._chooser.variant.recordings and (read.expected is NOTHING or is_number(read.expected)):
+            self._chooser.variant.reads.add([read])  # recordings that left the place alone have met it
         left.add(read)
 
     def _begin_to_assign(self, read: Read) -> None:
@@ -213,7 +213,7 @@ class StepLearning(StepChoice):
             return
         if can_be_put(read) and is_only_written(read, self._codes):
             self._changes.assigned.add(read.place, read)
-            self._drop_all()
+            self._chooser.drop_all()
         elif read.kind not in IN_CONTAINERS and not is_empty_container(read.now()):  # which _refuse_kept_container() looks at
             self._guard_later_calls(read)
 
@@ -226,11 +226,11 @@ class StepLearning(StepChoice):
 
     def _count(self, read: Read) -> None:
         self._changes.count(read, self._optimizer)
-        self._drop_all()
+        self._chooser.drop_all()
 
     def _take_settings(self, changed: dict[Any, Read]) -> None:
         """Takes out flags, texts and tuples of numbers: a call leaves one in the place of another, and its recording is for that other one."""
-        variant = self._variant
+        variant = self._chooser.variant
         assert variant is not None
         for place, read in list(changed.items()):
             now = read.now()

@@ -65,7 +65,7 @@ class _Update(NotCopied):
     def is_pytorchs(self) -> bool:
         """Whether this call is PyTorch's: one of the first of an optimizer that nobody has given to captured(), or any, once its replays were
         found to bring nothing."""
-        return self._calls_first > 0 and not is_watched() and (self._first < self._calls_first or bool(self.captured._given_up))
+        return self._calls_first > 0 and not is_watched() and (self._first < self._calls_first or bool(self.captured._pace.given_up))
 
     def pytorchs(self, step: Any, *arguments: Any, **keywords: Any) -> Any:
         if self._first < self._calls_first:

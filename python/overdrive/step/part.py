@@ -20,6 +20,7 @@ from overdrive.reads.code import is_watched
 from overdrive.step.api import _REPLAYED, CapturedStep
 from overdrive.step.learn import ANOTHER_TENSOR, NOT_CHANGED_BY_REPLAYS
 from overdrive.step.methods import NotCopied, itself
+from overdrive.step.pace import RUN_PLAINLY, Pace
 from overdrive.step.reasons import descended
 from overdrive.values.forms import classes_in, filled, form_of, form_of_results, form_of_tensors, others_in, without_inputs
 from overdrive.values.modules import is_scripted
@@ -41,9 +42,44 @@ class _Again(threading.local):
 _again = _Again()
 
 
+class PartPace(Pace):
+    """Of a part, whose calls run past it where replays bring nothing."""
+
+    lasting = (*Pace.lasting, "resting")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # Why calls run eagerly from here on, without a look at anything; "" while they may be replayed.
+        self.resting = ""
+
+    def run_past(self, reason: str) -> None:
+        self.resting, self.eager_reason = reason, Refusal(reason)
+
+    def run_plainly(self, reason: str) -> None:
+        self.run_past(f"{reason}{RUN_PLAINLY}")
+
+    def reset(self) -> None:
+        super().reset()
+        self.resting = ""
+
+    def reason(self) -> Refusal:
+        reason = super().reason() or Refusal(self.resting)
+        counts = self.stats()
+        if not counts["calls"]:
+            return Refusal("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "
+                           "overdrive.captured(model.method), or a function that calls it.")
+        if reason.kind == STILL_RECORDED and counts["eager"] == counts["calls"] > 4 and not (self.resting or self.rest):
+            return Refusal("No backward has come through it yet, which is recorded with the call; where none will, call it under "
+                           "torch.no_grad(). A function that calls backward() itself is a step: overdrive.capture(function, optimizer=optimizer).")
+        return reason
+
+
 class CapturedPart(CapturedStep):
     """A captured function whose results have a graph. Called as the function is, by any thread; one call at a time is
     replayed, and others beside it run the function."""
+
+    _kind_of_pace = PartPace
+    _pace: PartPace
 
     def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
                  guarded: bool, name: str = "", passes: bool = True, always: bool = False) -> None:
@@ -56,8 +92,6 @@ class CapturedPart(CapturedStep):
         self._templates: dict[int, Any] = {}
         # Calls in turn with an argument that no recording takes.
         self._not_taken = 0
-        # Why calls run eagerly from here on, without a look at anything; "" while they may be replayed.
-        self._resting = ""
         # Objects of plain classes among the last results of the function.
         self._returned: list[weakref.ref[Any]] = []
         if not name:
@@ -67,13 +101,13 @@ class CapturedPart(CapturedStep):
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         if not keywords and (result := self._quick_call(*inputs)) is not NOT_TAKEN:
             return result if result is not OPEN else self._end_quick_call(inputs)
-        if self._resting:
-            self._python_calls += 1
+        if self._pace.resting:
+            self._pace.python_calls += 1
             return self._function(*inputs, **keywords)
         if self._is_in_a_mode():
-            self._eager_reason = Refusal(self._reason_for_python())
+            self._pace.eager_reason = Refusal(self._reason_for_python())
             return self._beside(inputs, keywords)
-        if (self._given_up or _again.is_running or is_watched()
+        if (self._pace.given_up or _again.is_running or is_watched()
                 or not (self._busy.acquire(blocking=False) or self._is_left_locked())):
             return self._beside(inputs, keywords)
         try:
@@ -85,14 +119,11 @@ class CapturedPart(CapturedStep):
             signals.end(self)
         return self._beside(inputs, keywords) if result is _NOT_TAKEN else result
 
-    def _own_names(self) -> Sequence[str]:
-        return *super()._own_names(), "_resting"
-
     def _alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         hits = self._quick.disarm()
-        if self._rest:
+        if self._pace.rest:
             return self._rested((inputs, keywords))
-        budget = self._budget
+        budget = self._pace.budget
         if budget.timing:
             budget.tick(self._form is _REPLAYED, 1 + hits)
         tensors: list[Any] = []
@@ -101,27 +132,26 @@ class CapturedPart(CapturedStep):
         if are_tensors:
             self._not_taken = 0
         elif (other := others_in(template := form_of((inputs, keywords), tensors))) is not None:
-            self._eager_reason = Refusal(f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
+            self._pace.eager_reason = Refusal(f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
                                          "name it.")
             self._not_taken += 1
             if self._not_taken > _MOST_NOT_TAKEN and not self.stats()["replayed"]:
-                self._given_up = self._eager_reason.text
+                self._pace.given_up = self._pace.eager_reason.text
             return _NOT_TAKEN
         self._not_taken = 0
         facts = self._facts.of(tensors)
         if facts is None:
-            self._eager_reason = Refusal(self._facts.reason)
+            self._pace.eager_reason = Refusal(self._facts.reason)
             return _NOT_TAKEN
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
         if self._unsure:
             self._look_at_unsure()
-        variant = self._variant
+        variant = self._chooser.variant
         if variant is None or variant.key[0] != template or variant.key[3] != facts or variant.reads.changed() is not None:
-            if not budget.is_off:
-                budget.begin()
+            self._pace.begin_long()
             variant = self._find_variant((template, None, (), facts))
-            if self._given_up or variant is None:
+            if self._pace.given_up or variant is None:
                 budget.end(False)
                 return _NOT_TAKEN
             if len(self._templates) >= _MOST_TEMPLATES:
@@ -138,13 +168,11 @@ class CapturedPart(CapturedStep):
             self._given = None
 
     def _end_call(self, variant: Any, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
-        budget, form = self._budget, self._form
+        form = self._form
         if form is _REPLAYED:
-            self._runs_in_turn = 0
-            if not budget.is_off and (budget.timing or budget.is_begun):
-                self._note_replay()
+            self._pace.note_replay()
         else:
-            self._note_run()
+            self._pace.note_run()
         if (value := self._returned_as_it_is(results)) is not NOTHING:
             return value
         if form is _REPLAYED:
@@ -155,39 +183,25 @@ class CapturedPart(CapturedStep):
         return filled(form.result, iter(results), tensors)
 
     def is_resting(self) -> bool:
-        return bool(self._resting)
+        return bool(self._pace.resting)
 
     def ran(self) -> bool:
         """Whether the last call ran the function."""
-        return not self._rest and (self._form is not _REPLAYED or bool(self._given_up))
+        return not self._pace.rest and (self._form is not _REPLAYED or bool(self._pace.given_up))
 
     def rest(self, reason: str) -> None:
         """From here on the function runs as if it were not captured."""
-        self._resting, self._eager_reason = reason, Refusal(reason)
+        self._pace.run_past(reason)
 
     def reset(self) -> None:
         super().reset()
-        self._resting, self._not_taken = "", 0
-
-    def _reason(self) -> Refusal:
-        reason = super()._reason() or Refusal(self._resting)
-        counts = self.stats()
-        if not counts["calls"]:
-            return Refusal("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "
-                           "overdrive.captured(model.method), or a function that calls it.")
-        if reason.kind == STILL_RECORDED and counts["eager"] == counts["calls"] > 4 and not (self._resting or self._rest):
-            return Refusal("No backward has come through it yet, which is recorded with the call; where none will, call it under "
-                           "torch.no_grad(). A function that calls backward() itself is a step: overdrive.capture(function, optimizer=optimizer).")
-        return reason
-
-    def _run_plainly(self, reason: str) -> None:
-        self.rest(f"{reason} Calls run eagerly. always=True or OVERDRIVE_CAPTURE_ALWAYS=1 replays them nevertheless.")
+        self._not_taken = 0
 
     def _eager(self, inputs: Any, reason: str = "") -> Any:
         return self._beside(*inputs)
 
     def _beside(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        self._python_calls += 1
+        self._pace.python_calls += 1
         return self._function(*inputs, **keywords)
 
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
@@ -205,9 +219,9 @@ class CapturedPart(CapturedStep):
         given, those = self._given
         tensors: list[Any] = []
         if form_of(given, tensors) != variant.key[0] or any(a is not b for a, b in zip(those, tensors)):
-            self._given_up = ("The function changes a list, a dict or an object that it is given, and a replay would not; return what "
+            self._pace.given_up = ("The function changes a list, a dict or an object that it is given, and a replay would not; return what "
                               "it puts there.")
-            _refuse(self._given_up)
+            _refuse(self._pace.given_up)
         return value
 
     def _classes_of_arguments(self, template: Any) -> Iterable[type]:
@@ -263,8 +277,8 @@ class CapturedPart(CapturedStep):
         return form
 
     def _check_form(self, entry: int) -> None:
-        if self._given_up:
-            _refuse(self._given_up)
+        if self._pace.given_up:
+            _refuse(self._pace.given_up)
         elif (other := others_in(self._form.result)) is not None:
             _refuse(f"The function returns an object of {type(other)!r}; return tensors and numbers, alone or in containers.")
         elif not self._note_form(entry):
@@ -273,7 +287,7 @@ class CapturedPart(CapturedStep):
     def _note_own(self, changed: dict[Any, Any]) -> None:
         """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
         alone, it does not change when it is recorded."""
-        variant = self._variant
+        variant = self._chooser.variant
         assert variant is not None
         if not call("Recording.is_active"):
             for read in changed.values():
@@ -310,8 +324,8 @@ class _ModuleCall(NotCopied):
     @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         part = self.part
-        if part is not None and part._resting:
-            part._python_calls += 1
+        if part is not None and part.is_resting():
+            part._pace.python_calls += 1
             part = None
         if part is None:
             return self._module()._call_impl(*inputs, **keywords)  # type: ignore[union-attr]

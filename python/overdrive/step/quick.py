@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,8 +11,8 @@ from overdrive.step.run import StepRun
 from overdrive.step.variant import _Form, _Variant
 from overdrive.values.read import ENTRY, NOTHING
 
-# State of the step that a call goes by, and that stays as it is from one quick call to the next.
-_OWN = ("_form", "_one_form", "_given_up", "_rest", "_unsure", "_variant", "_structure")
+# State of the step that a call goes by, and that stays as it is from one quick call to the next; the pace and the chooser have more.
+_OWN = ("_form", "_one_form", "_unsure", "_structure")
 _CACHE, _SCHEDULED = "_cache_enabled", "_is_scheduled"
 # Of the form of a result, as C knows it.
 _NOTHING, _TENSOR, _TUPLE, _LIST = range(4)
@@ -22,12 +21,9 @@ _NOTHING, _TENSOR, _TUPLE, _LIST = range(4)
 class StepQuick(StepRun):
     """Hands calls over to C."""
 
-    def _own_names(self) -> Sequence[str]:
-        return _OWN
-
     def _arm(self, variant: _Variant, facts: Any, form: _Form, inputs: int) -> None:
         """After a replay: the next call that finds all of this as it is goes the same way."""
-        quick, is_timed = self._quick, self._budget.timing > 0
+        quick, is_timed = self._quick, self._pace.budget.timing > 0
         result = _form_for_c(form.result)
         if (facts or result is None or form.left or form.assigned or form is not self._one_form or variant.numbers is not None
                 or variant.settings or self._watch is not None or self._changes.written_ahead or self._unsure or self._found_optimizers
@@ -36,9 +32,8 @@ class StepQuick(StepRun):
             return
         import torch.nn.utils.parametrize as parametrize
 
-        state = vars(self)
-        entries = [(state, name, state[name]) for name in self._own_names()]
-        entries.append((vars(parametrize), _CACHE, vars(parametrize)[_CACHE]))
+        lasting = ((vars(self), _OWN), (vars(self._pace), self._pace.lasting), (vars(self._chooser), ("variant",)), (vars(parametrize), (_CACHE,)))
+        entries = [(state, name, state[name]) for state, names in lasting for name in names]
         parameters = array("q")
         if (optimizer := self._optimizer) is not None:
             options = optimizer.entries_of_options()
@@ -60,7 +55,7 @@ class StepQuick(StepRun):
         armed.inputs, (armed.form, armed.outputs) = inputs, result
         armed.parameters, armed.count = parameters.buffer_info()[0] if self._updated is not None else None, len(parameters)
         quick.arm((values, parameters, [(key, value) for _, key, value in entries], variant.reads, self._structure, optimizer),
-                  self._budget.begin_quick())
+                  self._pace.budget.begin_quick())
 
 
 def _form_for_c(form: Any) -> tuple[int, int] | None:

@@ -26,7 +26,7 @@ from overdrive.reads.optimizers import is_of_the_program
 from overdrive.reads.walk import Walk
 from overdrive.step import budget as _budget
 from overdrive.step.apart import StepApart
-from overdrive.step.choice import SHORT
+from overdrive.step.pace import SHORT
 from overdrive.step.learn import NOT_CHANGED_BY_REPLAYS
 from overdrive.step.reasons import Kept, gradients_of, is_one_held, telling
 from overdrive.step.variant import _Form, _Variant
@@ -50,18 +50,17 @@ class StepRun(StepApart):
         """The function, called by the library: in a call that is recorded, or eager."""
 
         self._running = threading.get_ident()
-        if not self._budget.is_off:
-            self._budget.begin()
+        self._pace.begin_long()
         try:
             recorded = call("Recording.is_active")
-            if recorded or self._variant is None or not self._variant.watched_runs:
+            if recorded or self._chooser.variant is None or not self._chooser.variant.watched_runs:
                 signals.begin(self)
             self._count_run()
             if self._changes.written_ahead and self._optimizer is not None:
                 self._optimizer.write_numbers()
             with _Unrecorded():
                 tensors = call("Recording.inputs")
-            variant = self._variant
+            variant = self._chooser.variant
             assert variant is not None
             numbers = variant.numbers
             inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
@@ -81,7 +80,7 @@ class StepRun(StepApart):
                 with _Unrecorded():
                     self._form = _Form(result, Places(changes.left.reads.values(), before, leaves, tensors), recorded, changes.assigned.written)
                 if any(is_of_a_class(leaf) for leaf in leaves):
-                    self._given_up = RESULT_OF_A_CLASS
+                    self._pace.given_up = RESULT_OF_A_CLASS
                 if numbers is not None:
                     numbers.end(recorded, self._count_replays)
                     if numbers.differs and numbers.counters and not self._facts.has_sizes:
@@ -102,20 +101,20 @@ class StepRun(StepApart):
             if self._optimizer is not None:
                 self._optimizer.note_idle()
             # A run that has found a counter has no recording: the next call begins with it.
-            if numbers is not None and numbers.refusal and not numbers.counters and variant in self._variants:
-                self._drop_open(variant)
+            if numbers is not None and numbers.refusal and not numbers.counters and variant in self._chooser.variants:
+                self._chooser.drop_open(variant)
             if numbers is not None and numbers.stands_still:
-                self._drop(variant)
+                self._chooser.drop(variant)
             if self._is_outdated:
                 self._is_outdated = False
-                self._drop_all()
+                self._chooser.drop_all()
             self._note_structure(variant, recorded)
             variant.structure = self._structure
             return 1
         except BaseException as error:  # the caller raises it
             self._error = error
-            if self._variant is not None and self._variant.numbers is not None:
-                self._variant.numbers.abandon()
+            if self._chooser.variant is not None and self._chooser.variant.numbers is not None:
+                self._chooser.variant.numbers.abandon()
             return 0
         finally:
             self._running = 0
@@ -128,7 +127,7 @@ class StepRun(StepApart):
             self._refuse_changed_structure(others)
         in_modules = {id(entries) for module in self._modules for entries in vars(module).values()} if others else ()
         if any(id(read.holder) in in_modules for read in others):
-            self._drop_all()  # they were made with what this run has replaced
+            self._chooser.drop_all()  # they were made with what this run has replaced
         if is_known and not recorded:
             return
         variant.reads.add(self._training())
@@ -189,7 +188,7 @@ class StepRun(StepApart):
             drawn = states_of(variant.generators) if recorded else None
             around = surroundings() if recorded else {}
             before = [read.now() for read in changes.written_elsewhere.values()]
-            began = 0 if recorded or self._budget.is_off else _budget.clock()
+            began = 0 if recorded or self._pace.budget.is_off else _budget.clock()
             with self._schedulers.apart(self._optimizer):
                 if recorded:
                     value = self._record(inputs, watcher)
@@ -197,10 +196,10 @@ class StepRun(StepApart):
                     with watcher:
                         value = self._apply(inputs)
             watched = _budget.clock() - began if began else 0
-            if began and self._budget.is_short(watched):
-                self._begin_rest(Refusal(SHORT), _CALLS_OF_SHORT)
-            elif began and self._is_part and self._budget.may_be_short(watched):
-                self._time_plain_calls()
+            if began and self._pace.budget.is_short(watched):
+                self._pace.begin_rest(Refusal(SHORT), _CALLS_OF_SHORT)
+            elif began and self._is_part and self._pace.budget.may_be_short(watched):
+                self._pace.time_plain_calls()
             self._codes_of_run = [code for code, _ in watcher.codes]
             self._codes.update(watcher.nn_codes, self._codes_of_run)
             self._look_at_assigned()
@@ -358,8 +357,8 @@ class StepRun(StepApart):
         refuse_optimizer(optimizer)
 
     def _check_form(self, entry: int) -> None:
-        if self._given_up:
-            _refuse(self._given_up)
+        if self._pace.given_up:
+            _refuse(self._pace.given_up)
         elif self._containers is not None and (changed := self._containers.first_changed()):
             _refuse(f"The function changes a {changed} that it is given, and a replay would not; change a copy of it.")
         elif not only_tensors(self._form.result):

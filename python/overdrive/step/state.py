@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import threading
 import types
 import weakref
@@ -17,7 +16,6 @@ from overdrive.native.dynamo import tell_dynamo
 from overdrive.native.library import address_of, call, check_python, function as function_of
 from overdrive.native.modes import let_higher_order_through, looks_at_modes
 from overdrive.native.quick import Quick
-from overdrive.native.recording import Refusal
 from overdrive.numbers.call_numbers import Shared
 from overdrive.optimizers.all import Optimizers
 from overdrive.reads.code import Met
@@ -25,10 +23,10 @@ from overdrive.reads.last_walk import LastWalk
 from overdrive.reads.optimizers import is_of_the_program
 from overdrive.reads.reachable import named_in
 from overdrive.reads.walk_names import KnownNames
-from overdrive.step.budget import Budget
+from overdrive.step.choice import Chooser
+from overdrive.step.pace import Pace
 from overdrive.step.reasons import steps
 from overdrive.step.swap import let_go_before_swaps
-from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Given
 from overdrive.values.facts import Facts
 from overdrive.values.modules import is_scripted
@@ -42,6 +40,8 @@ MOST_SILENT = 20
 
 class StepState:
     """Everything that a captured step keeps from call to call."""
+
+    _kind_of_pace: type[Pace] = Pace
 
     def __init__(self, function: Callable[..., Any], optimizers: Sequence[Any], modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
@@ -71,16 +71,13 @@ class StepState:
         self._capture = call("Capture.make", address_of(self._callback), ctypes.addressof(self._shared), constant_numbers, modes,
                              programs, check_every, passes, lanes, eager_calls, always, is_part)
         weakref.finalize(self, call, "Capture.free", self._capture)
-        # Before each recording.
-        self._eager_calls = eager_calls
-        self._numbers = itertools.count()
-        self._programs = max(1, programs)
-        self._variants: list[_Variant] = []
-        self._variant: _Variant | None = None
-        # Tensors that the function names, in its last run.
-        self._named: dict[int, Any] = {}
+        self._facts = Facts(is_part)
         # What the function changes itself.
         self._changes = Changes()
+        self._pace = self._kind_of_pace(self._capture, self._shared, eager_calls, always, is_part)
+        self._chooser = Chooser(self._shared, self._pace, self._facts, self._changes, programs, guarded and not is_part)
+        # Tensors that the function names, in its last run.
+        self._named: dict[int, Any] = {}
         # Of all runs of the function.
         self._met, self._met_functions = Met(), Met()
         self._last_walk: LastWalk | None = None
@@ -103,10 +100,7 @@ class StepState:
         self._codes: set[types.CodeType] = set()
         # Of the last one, in the order in which it first returned.
         self._codes_of_run: list[types.CodeType] = []
-        # Of open numbers by their places in the arguments: why each value has a recording of its own.
-        self._not_open: dict[tuple[int, ...], str] = {}
         self._tensor = torch.Tensor
-        self._facts = Facts(is_part)
         self._is_in_a_mode, self._keeps_parametrizations = looks_at_modes()
         self._call = function_of("Capture.call")
         self._structure: Reads | None = None
@@ -137,29 +131,12 @@ class StepState:
         self._quick_call = self._quick.call
         # Of an optimizer that is captured: it. Its gradients are the inputs, and nothing else is given.
         self._updated: Callable[[], Any] | None = None
-        self._resets = 0
-        self._new_variants = 0
-        self._always = always
-        self._budget = Budget(always)
-        # Calls that run eagerly from now on, and how often there were such.
-        self._rest = self._rests = 0
-        # Sets of values that calls had and no recording is for, with the turn of the first such call; the last one, and how many turns there were.
-        self._seen: list[tuple[Any, tuple[int, int, int]]] = []
-        self._last_seen: Any = None
-        self._turns = 0
         # While it records: whether a step() of another optimizer is to be refused.
         self._looks_at_steps = True
-        # Runs of the function without a replay or a recording between them, and how many of these there were.
-        self._runs_in_turn = 0
-        self._progress = 0
-        self._reset_reason = ""
-        self._given_up = ""
-        self._eager_reason = Refusal()
         # Of each refusal those of the same recording, with their lines.
         self.reasons: dict[str, dict[str, str]] = {}
         # Of the last recording each operator with the lines that called it.
         self.lines: dict[str, dict[str, None]] = {}
-        self._python_calls = 0
         self._runs_of_python = 0
         self._silent_runs = MOST_SILENT
         steps.add(self)

@@ -107,14 +107,14 @@ class Auditor:
         tracer.stop()
         self._is_following = False
         self.found.counts["recordings"] += 1
-        if step._variant is not None:
-            known = self.pending(step).tracers.setdefault(step._variant.number, [])
+        if step._chooser.variant is not None:
+            known = self.pending(step).tracers.setdefault(step._chooser.variant.number, [])
             known.append(tracer)
             del known[:-_MOST]
 
     def replayed(self, step: Any) -> None:
         """Compares the last recording of the values that the call has found, and again when the step has learned more of what it changes."""
-        variant, pending = step._variant, self.pending(step)
+        variant, pending = step._chooser.variant, self.pending(step)
         tracers = pending.tracers.get(variant.number, []) if variant is not None else []
         known = Known(step, variant) if tracers else None
         if known is not None and pending.compared.get(variant.number) != (knows := (id(tracers[-1]), known.count())):

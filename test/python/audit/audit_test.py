@@ -243,5 +243,5 @@ def test_the_auditor_changes_nothing():
             step = overdrive.capture(train, always=True)
             for _ in range(20):
                 step(torch.ones(2))
-        counts[step.stats()["replayed"], len(step._variant.reads)] += 1
+        counts[step.stats()["replayed"], len(step._chooser.variant.reads)] += 1
     assert len(counts) == 1, counts
