@@ -5,7 +5,7 @@ from torch import nn
 
 import overdrive
 from overdrive.step import budget as _budget
-from overdrive.step.api import CapturedStep
+from overdrive.step.learn import Learner
 
 # Of a plain call, of a replay, and of what a recording does beside the function.
 CALL, REPLAY, RECORDING = 1_000_000, 500_000, 10_000_000
@@ -24,13 +24,13 @@ class Clock:
         for name, calls in {"_FREE": 40, "_UNDER_WAY": 120, "_LEAST_PAID": 0}.items():
             monkeypatch.setattr(_budget, name, calls)
         monkeypatch.setattr("overdrive.step.pace._RUNS_UNTIMED", 6)
-        learn = CapturedStep._learn
+        learn = Learner.learn
 
         def learned(*arguments):
             self.now += RECORDING
             return learn(*arguments)
 
-        monkeypatch.setattr(CapturedStep, "_learn", learned)
+        monkeypatch.setattr(Learner, "learn", learned)
 
     def passes(self, nanoseconds):
         self.now += nanoseconds

@@ -293,6 +293,7 @@ def test_an_empty_container_that_is_read_and_kept_is_refused_by_name():
         assert all(place.log is not each for each in kept)
         kept.append(place.log)
     assert "`place.log`" in step.refusal() and "the program keeps the one before" in step.refusal()
+    assert step.refusal().endswith("outside of the function."), "what is found after the function has run has no line of it"
 
 
 @pytest.mark.parametrize("holder, is_held", [(lambda value: Found({id(value): value}), False), (lambda value: Held([value]), False),
@@ -301,7 +302,7 @@ def test_what_looks_for_values_does_not_keep_them_for_the_program(holder, is_hel
     """tensordict gives a list anew in each call, and what had met the one before was taken for the program."""
     step, before = overdrive.capture(lambda x: x * 2), []
     keeper = holder(before)
-    assert step._is_held(before) is is_held and len(keeper) == 1
+    assert step._learner._is_held(before) is is_held and len(keeper) == 1
 
 
 class WithBuffer(nn.Module):

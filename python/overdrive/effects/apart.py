@@ -14,7 +14,7 @@ import torch
 
 from overdrive.native.dynamo import around
 from overdrive.native.library import address_of, call, function as function_of
-from overdrive.native.recording import _Unrecorded, _refuse, run_under_way, step_under_way
+from overdrive.native.recording import _Unrecorded, _refuse, run_under_way, apart_under_way
 from overdrive.reads.code import unwatched
 from overdrive.values.forms import filled, form_of, only_tensors
 from overdrive.values.slots import Change
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 _functions: dict[int, Callable[..., Any]] = {}
 # Of those that a recording keeps: in which run of a captured function it was made.
 _runs: dict[int, Any] = {}
-# Of those, the captured step.
+# Of those, who is around them in the captured step (step/apart.py).
 _steps: dict[int, Any] = {}
 # By the code of the function, the structure of its last result.
 _forms: dict[Any, Any] = {}
@@ -105,7 +105,7 @@ def apart(function: Callable[..., Any], *tensors: Any) -> Any:
             raise TypeError(f"apart() takes a function and tensors, and was given {type(tensor).__name__}; let the function name it.")
     _register()
     number, code = next(_numbers), _code_of(function)
-    _functions[number], _runs[number], _steps[number] = function, run_under_way(), step_under_way()
+    _functions[number], _runs[number], _steps[number] = function, run_under_way(), apart_under_way()
     around, _calls.number, _calls.form = _calls.number, number, _NONE
     try:
         with _around(_steps[number]()), unwatched(), _Unrecorded():
@@ -127,7 +127,7 @@ def apart(function: Callable[..., Any], *tensors: Any) -> Any:
 
 
 def _around(step: Any) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext() if step is None else step.around_apart()
+    return contextlib.nullcontext() if step is None else step.around()
 
 
 def _code_of(function: Any) -> Any:

@@ -29,8 +29,7 @@ class Left:
         self.sources = [_source_of(tensor, results, inputs) for tensor in tensors]
 
     def __eq__(self, other: object) -> bool:
-        return (isinstance(other, Left) and self.read.place == other.read.place and bool(self.form == other.form)
-                and self.sources == other.sources)
+        return (isinstance(other, Left) and self.read.place == other.read.place and bool(self.form == other.form) and self.sources == other.sources)
 
     __hash__ = None  # type: ignore[assignment]
 

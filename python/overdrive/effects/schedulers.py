@@ -31,12 +31,11 @@ class Schedulers:
         self._all[scheduler] = None
 
     @contextlib.contextmanager
-    def apart(self, optimizers: Optimizers | None) -> Iterator[None]:
+    def apart(self, optimizers: Optimizers) -> Iterator[None]:
         """Inside, ``step()`` of those whose optimizer gives its options to replays is a function that runs apart."""
-        turned = [scheduler for scheduler in list(self._all) if optimizers is not None and "step" not in vars(scheduler)
+        turned = [scheduler for scheduler in list(self._all) if "step" not in vars(scheduler)
                   and optimizers.carries_options_of(getattr(scheduler, "optimizer", None))]
         for scheduler in turned:
-            assert optimizers is not None
             scheduler.step = _Apart(scheduler, optimizers)
         try:
             yield

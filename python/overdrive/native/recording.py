@@ -52,7 +52,9 @@ def _refuse(reason: str) -> None:
 
 class _Told(threading.local):
     registered = False
-    step: Any = None
+    # Of the captured step: its texts, and what makes way for code that runs apart.
+    texts: Any = None
+    apart: Any = None
     reasons: dict[str, str] = {}
     lines: Any = None
     # By a handler of a signal that came while something was noted.
@@ -64,12 +66,12 @@ _told = _Told()
 
 def run_under_way() -> Any:
     """Which run of which captured function is under way on this thread; None: none."""
-    return None if _told.step is None else (id(_told.step), _told.step._runs_of_python)
+    return None if _told.texts is None else (id(_told.texts), _told.texts.runs)
 
 
-def step_under_way() -> Any:
-    """A weak reference to it, or to nothing."""
-    return weakref.ref(_told.step) if _told.step is not None else _nothing
+def apart_under_way() -> Any:
+    """A weak reference to what makes way for code that runs apart in it, or to nothing."""
+    return weakref.ref(_told.apart) if _told.apart is not None else _nothing
 
 
 def _nothing() -> None:

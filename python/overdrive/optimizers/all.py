@@ -15,7 +15,7 @@ from overdrive.values.same import same_value
 
 
 class Optimizers:
-    """One or more. One thread at a time."""
+    """As many as there are. One thread at a time."""
 
     def __init__(self, optimizers: Iterable[Any], function: Any, with_constants: bool) -> None:
         self._with_constants = with_constants
@@ -159,7 +159,7 @@ class Optimizers:
         return [one.optimizer.state for one in self._all]
 
     def takes_closures(self) -> bool:
-        return all(one.takes_closures() for one in self._all)
+        return bool(self._all) and all(one.takes_closures() for one in self._all)
 
     def refusal(self) -> str:
         return next((reason for one in self._all if (reason := one.refusal())), "")

@@ -13,15 +13,15 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from overdrive.effects.places import ALSO_APART
 from overdrive.native.recording import _refuse
 from overdrive.numbers.counters import is_counted, is_used, is_written, looks_into
-from overdrive.step.learn import StepLearning
+from overdrive.step.learn import Learner
 from overdrive.step.variant import _Variant
 from overdrive.values.read import ENTRY, IN_CONTAINERS, ITEM, VALUES, Read
 from overdrive.values.same import is_all_numbers, is_number, same_value
 from overdrive.values.slots import Change, can_be_put, can_be_put_back, copy_of, put_back, refill
 
-_ALSO_APART = ("The function gives {} a value, and so does code that runs apart, which a replay cannot tell apart; give the values two names.")
 _CHANGED_APART = ("Code that runs apart changes {}, which the function looks at, and a replay goes on as if it had not; let it return a tensor, "
                   "or look outside of the function.")
 _INSIDE = (*IN_CONTAINERS, VALUES, ITEM)
@@ -49,31 +49,35 @@ def _has_same(container: Any, copy: Any) -> bool:
     return len(container) == len(copy) and (container == copy if isinstance(container, set) else all(map(_is_same, container, copy)))
 
 
-class StepApart(StepLearning):
-    """Around such code."""
+class Apart:
+    """Around such code, in runs of one captured function and in replays. Owned by its step; effects/apart.py calls it on the thread that is in the
+    call. Hands to the learner what becomes a change of the function's."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner, self._subject, self._changes, self._chooser = learner, learner.subject, learner.changes, learner.chooser
+        self._is_running = self.has_run = False
 
     @contextlib.contextmanager
-    def around_apart(self) -> Iterator[None]:
+    def around(self) -> Iterator[None]:
         """In a run of the function."""
         variant = self._chooser.variant
-        if variant is None or not self._guarded or self._is_apart:
+        if variant is None or not self._subject.guarded or self._is_running:
             yield
             return
-        self._is_apart = self._has_run_apart = True
+        self._is_running = self.has_run = True
         numbers = variant.numbers
         found = [] if numbers is None else numbers.enter_apart()
         reads = [*variant.reads.all(), *self._changes.given(), *(counter.read for counter in self._changes.counters.values())]
         before = [read.now() for read in reads]
-        options = [] if self._optimizer is None else self._optimizer.options_unscheduled()
+        options = self._subject.optimizers.options_unscheduled()
         try:
             yield
         finally:
-            self._changed_apart.update((read.place, read) for read, value in zip(reads, before) if not _is_same(value, read.now()))
-            if self._optimizer is not None:
-                self._optimizer.note_changed_apart(options)
+            self._changes.apart.update((read.place, read) for read, value in zip(reads, before) if not _is_same(value, read.now()))
+            self._subject.optimizers.note_changed_apart(options)
             if numbers is not None:
                 numbers.leave_apart(found)
-            self._is_apart = False
+            self._is_running = False
 
     def around_replayed(self) -> Callable[[], tuple[list[Change], bool]]:
         """Before such code runs in a replay. Afterwards: what it has changed, and whether the replay may go on."""
@@ -83,7 +87,7 @@ class StepApart(StepLearning):
         reads = [*self._changes.given(), *(counter.read for counter in counters)]
         before = [read.now() for read in reads]
         copies = [(container, copy_of(container)) for container in self._looked_into(variant)]
-        options = [] if self._optimizer is None else self._optimizer.options_unscheduled()
+        options = self._subject.optimizers.options_unscheduled()
 
         def changes() -> tuple[list[Change], bool]:
             refilled = [(container, copy) for container, copy in copies if not _has_same(container, copy)]
@@ -93,12 +97,12 @@ class StepApart(StepLearning):
             both = [*((read, read.expected) for read in guarded if not any(read.holder is container for container, _ in refilled)), *given]
             made += [(functools.partial(put_back, read), value, read.now()) for read, value in both
                      if read.kind not in IN_CONTAINERS and can_be_put_back(read)]
-            changed = [] if self._optimizer is None else self._optimizer.options_changed(options)
+            changed = self._subject.optimizers.options_changed(options)
             made += changed
             known = [counter.read for counter in counters if counter.is_apart]
             is_known = all(any(read is one for one in known) for read, _ in given)
             self._learn_of_changes([read for read, _ in both])
-            return made, is_known and not (refilled or changed or self._given_by_both or any(map(self._matters, guarded)))
+            return made, is_known and not (refilled or changed or self._changes.given_by_both or any(map(self.matters, guarded)))
 
         return changes
 
@@ -106,61 +110,56 @@ class StepApart(StepLearning):
         """Containers of the program that the function looks into."""
         if variant.looked_into is None or variant.looked_into[0] != len(variant.reads):
             found = {id(read.holder): read.holder for read in variant.reads.all()
-                     if _is_in_a_container(read) and copy_of(read.holder) is not None and self._matters(read)}
+                     if _is_in_a_container(read) and copy_of(read.holder) is not None and self.matters(read)}
             variant.looked_into = len(variant.reads), list(found.values())
         return variant.looked_into[1]
 
     def _learn_of_changes(self, reads: list[Read]) -> None:
         """That such code was seen to make in a replay."""
         for read in reads:
-            if read.kind not in IN_CONTAINERS and is_written(read, self._codes) and not _goes_on(read):
-                self._note_given_by_both(read)
+            if read.kind not in IN_CONTAINERS and is_written(read, self._learner.codes) and not _goes_on(read):
+                self._changes.note_given_by_both(read)
         for counter in self._changes.counters.values():
             if not counter.is_apart and any(counter.read is read for read in reads):
-                counter.is_apart = self._is_outdated = True
+                counter.is_apart = self._learner.is_outdated = True
 
-    def _note_given_by_both(self, read: Read) -> None:
-        """A call in which such code gives the place what stands there already does not show that it does."""
-        if read.place not in self._changes.counters:
-            self._given_by_both = self._given_by_both or _ALSO_APART.format(f"`{read.name}`")
-
-    def _matters(self, read: Read) -> bool:
+    def matters(self, read: Read) -> bool:
         """Whether the function uses the value, as far as its code tells."""
-        return looks_into(read, self._codes) if read.kind in _INSIDE else is_used(read, self._codes)
+        return looks_into(read, self._learner.codes) if read.kind in _INSIDE else is_used(read, self._learner.codes)
 
-    def _take_changed_apart(self, changed: dict[Any, Read]) -> dict[Any, Read]:
+    def take_changed(self, changed: dict[Any, Read]) -> dict[Any, Read]:
         """Takes out what is no change of the function's, but for containers that it does not look into."""
         apart = {place: read for place, read in changed.items()
-                 if place in self._changed_apart and (read.kind not in IN_CONTAINERS or self._matters(read))}
+                 if place in self._changes.apart and (read.kind not in IN_CONTAINERS or self.matters(read))}
         for place in apart:
             del changed[place]
         return apart
 
-    def _note_changed_apart(self, apart: dict[Any, Read]) -> None:
+    def note_changed(self, apart: dict[Any, Read]) -> None:
         """The same, and places at which no guard looks."""
         changes = self._changes
-        self._ever_apart.update(self._changed_apart)
+        changes.ever_apart.update(changes.apart)
         for read in changes.given():
-            if read.place in self._changed_apart:
-                self._note_given_by_both(read)
-                _refuse(self._given_by_both)
-        known = [counter for place, counter in changes.counters.items() if place in self._changed_apart and not counter.is_apart]
+            if read.place in self._changes.apart:
+                self._changes.note_given_by_both(read)
+                _refuse(self._changes.given_by_both)
+        known = [counter for place, counter in changes.counters.items() if place in self._changes.apart and not counter.is_apart]
         # What the function has changed before, and such code back.
-        back = {place: read for place, read in self._changed_apart.items()
-                if place not in changes.counters and read.kind not in IN_CONTAINERS and is_written(read, self._codes)}
+        back = {place: read for place, read in self._changes.apart.items()
+                if place not in changes.counters and read.kind not in IN_CONTAINERS and is_written(read, self._learner.codes)}
         for place, read in {**back, **apart}.items():
-            is_given = read.kind not in IN_CONTAINERS and is_written(read, self._codes)
-            if _goes_on(read) and (is_given or self._matters(read)):
+            is_given = read.kind not in IN_CONTAINERS and is_written(read, self._learner.codes)
+            if _goes_on(read) and (is_given or self.matters(read)):
                 changes.own[place] = read
-                self._count(read)
+                self._learner.count(read)
                 known.append(changes.counters[place])
             elif is_given:
-                self._note_given_by_both(read)
-                self._refuse_change(read, _ALSO_APART)
-            elif not self._matters(read):
+                self._changes.note_given_by_both(read)
+                self._learner.refuse_change(read, ALSO_APART)
+            elif not self.matters(read):
                 changes.own[place] = read
             else:
-                self._refuse_change(read, _CHANGED_APART)
+                self._learner.refuse_change(read, _CHANGED_APART)
         for counter in known:
             counter.is_apart = True
             self._chooser.drop_all()

@@ -9,25 +9,21 @@ from typing import Any
 
 import torch
 
-from overdrive.effects.schedulers import is_scheduler
 from overdrive.native import signals
 from overdrive.native.dynamo import around
-from overdrive.native.library import OverdriveError, call, whole_number
+from overdrive.native.library import call, whole_number
 from overdrive.native.quick import NOT_TAKEN, OPEN
 from overdrive.native.recording import Refusal, _refuse
-from overdrive.optimizers.all import Optimizers
 from overdrive.step.file import save_steps
 from overdrive.step.methods import Method, itself
-from overdrive.step.quick import StepQuick
-from overdrive.step.variant import _Variant
+from overdrive.step.quick import arm
+from overdrive.step.state import Step
+from overdrive.step.variant import REPLAYED, _Variant
 from overdrive.values.arguments import Arguments, Given
 from overdrive.values.forms import filled, form_of_results
 from overdrive.values.keys import Number
 from overdrive.values.read import NOTHING
 from overdrive.values.same import frozen
-
-_REPLAYED: Any = object()
-
 
 # Runs of the function that are watched before its replays.
 _MOST_WATCHED = 4
@@ -37,7 +33,7 @@ _FAILED = "The captured function failed."
 _MOST_MOVED = 8
 
 
-class CapturedStep(Method, StepQuick):
+class CapturedStep(Method, Step):
     """What :func:`capture` returns. Called with the function's tensors and numbers. While a thread is in a call, others run the
     function."""
 
@@ -53,15 +49,15 @@ class CapturedStep(Method, StepQuick):
         finally:
             self._is_called = False
             self._busy.release()
-            signals.end(self)
+            signals.end(self._runner)
 
     def _is_left_locked(self) -> bool:
         """Whether an error of a signal's handler came between the lock and the call that it was for."""
-        return not self._is_called and not self._running and threading.active_count() == 1
+        return not self._is_called and not self._runner.thread and threading.active_count() == 1
 
     def _meanwhile(self, inputs: Any) -> Any:
         """The function, called by itself, or while another thread is in a call."""
-        if self._running == threading.get_ident():
+        if self._runner.thread == threading.get_ident():
             reason = "The function calls the captured step itself; call the function there."
             _refuse(reason)
             return self._eager(inputs, reason)
@@ -78,7 +74,7 @@ class CapturedStep(Method, StepQuick):
         finally:
             self._is_called = False
             self._busy.release()
-            signals.end(self)
+            signals.end(self._runner)
 
     def _call_alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         hits = self._quick.disarm()
@@ -86,11 +82,11 @@ class CapturedStep(Method, StepQuick):
             return self._rested(Arguments(list(inputs), keywords) if keywords else inputs)
         budget = self._pace.budget
         if budget.timing:
-            budget.tick(self._form is _REPLAYED, 1 + hits)
+            budget.tick(self._forms.last is REPLAYED, 1 + hits)
         template: tuple[Any, ...] = ()
         tensors: Sequence[Any] = inputs
         given = None
-        if keywords or not all(isinstance(x, self._tensor) for x in inputs) or len(set(map(id, inputs))) < len(inputs):
+        if keywords or not all(isinstance(x, torch.Tensor) for x in inputs) or len(set(map(id, inputs))) < len(inputs):
             given = Given(inputs, keywords)
             template, tensors = given.template, given.tensors
             if keywords or given.reason:
@@ -99,44 +95,44 @@ class CapturedStep(Method, StepQuick):
                 return self._eager(inputs, given.reason)
         if self._pace.given_up or self._is_in_a_mode():
             return self._eager(inputs, self._reason_for_python())
-        if self._found_optimizers:
-            self._take_found_optimizers()
-        optimizer = self._optimizer
-        if optimizer is not None and (reason := optimizer.begin_call()):
+        if self._subject.found:
+            self._subject.take_found()
+            self._forget()
+        optimizers = self._subject.optimizers if self._subject.optimizers.all() else None
+        if optimizers is not None and (reason := optimizers.begin_call()):
             self._pace.given_up = reason
             return self._eager(inputs, reason)
-        if optimizer is not None and optimizer.take_crossed():
+        if optimizers is not None and optimizers.take_crossed():
             self._start_again("momentum or weight decay was switched on or off")
-        if self._structure is not None and (changed := self._structure.changed()) is not None:
-            self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
-        if self._unsure:
-            self._look_at_unsure()
-        facts = self._facts.of(tensors)
+        self._look_for_changes()
+        facts = self._subject.facts.of(tensors)
         if facts is None:
-            return self._eager(inputs, self._facts.reason)
-        key = (template, None if self._watch is None else Number(frozen(self._watch())),
-               () if optimizer is None else optimizer.gradients(), facts)
+            return self._eager(inputs, self._subject.facts.reason)
+        key = (template, None if self._watch is None else Number(frozen(self._watch())), () if optimizers is None else optimizers.gradients(), facts)
         variant = self._chooser.variant
         if (variant is None or variant.key != key or variant.reads.changed() is not None
                 or variant.doubt > 1 and len(self._chooser.variants) > 1 or not variant.takes(template)):
-            self._pace.begin_long()
+            self._pace.budget.begin()
             variant = self._find_variant(key)
             if self._pace.given_up or variant is None:
-                return self._eager_without_values(inputs)
+                try:
+                    return self._eager(inputs, self._pace.given_up)
+                finally:
+                    self._pace.budget.end(True)
         if self._changes.written_ahead:
             self._write_ahead(variant)
-        self._form, self._given = _REPLAYED, given
+        self._forms.last, self._runner.given = REPLAYED, given
         return self._end_call(variant, tensors, self._call_library(tensors), facts if given is None else (given,))
 
     def _end_call(self, variant: _Variant | None, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
         """What a call does after the library. ``variant``: None where the function ran, and its values were dropped. ``facts``: of the
         tensors; "more than tensors" is one."""
-        form = self._form
-        if form is not _REPLAYED:
+        form = self._forms.last
+        if form is not REPLAYED:
             self._pace.note_run()
-            for left in form.left if form.is_recorded and not self._gives_its_own else ():
+            for left in form.left if form.is_recorded and not self._runner.gives_its_own else ():
                 left.put_in_a_recording(results, tensors)
-            if (value := self._returned_as_it_is(results)) is not NOTHING:
+            if (value := self._runner.returned(results)) is not NOTHING:
                 return value
             return filled(form.result, iter(results))
         assert variant is not None
@@ -145,20 +141,13 @@ class CapturedStep(Method, StepQuick):
             variant.numbers.replayed()
         for setting in variant.settings.values():
             setting.put()
-        form = self._one_form or self._forms[call("Capture.current", self._capture)]
+        form = self._forms.of_replay(self._capture)
         for left in form.left:
             left.put(results, tensors)
         if form.assigned:
             self._changes.assigned.put(form.assigned)
-        self._arm(variant, facts, form, len(tensors))
+        arm(self, variant, facts, form, len(tensors))
         return filled(form.result, iter(results))
-
-    def _eager_without_values(self, inputs: Any) -> Any:
-        """No recordings are for the call's values, and none are made."""
-        try:
-            return self._eager(inputs, self._pace.given_up)
-        finally:
-            self._pace.budget.end(True)
 
     def _rested(self, inputs: Any) -> Any:
         """A call that is plain without a look at anything."""
@@ -175,30 +164,20 @@ class CapturedStep(Method, StepQuick):
                 self._pace.compare_times()
 
     def _write_ahead(self, variant: _Variant) -> None:
-        """A replay reads options that the function writes before its update. The function itself begins with those of before (_run)."""
+        """A replay reads options that the function writes before its update. The function itself begins with those of before (Runner._run)."""
         left = () if variant.numbers is None else variant.numbers.left()
         for optimizer, places in self._changes.written_ahead if left else ():
             ahead: dict[int, dict[str, Any]] = {}
             for group, key, number in places:
-                if left[number] is None:
-                    continue
-                ahead.setdefault(group, {})[key] = left[number]
+                if left[number] is not None:
+                    ahead.setdefault(group, {})[key] = left[number]
             optimizer.write_numbers(ahead)
-
-    def _returned_as_it_is(self, results: Sequence[Any]) -> Any:
-        """What the function has returned in this call, where the library returns its tensors and no copies; else nothing."""
-        made, self._made = self._made, None
-        if made is None:
-            return NOTHING
-        value, leaves = made
-        is_it = self._gives_its_own or len(leaves) == len(results) and all(a is b for a, b in zip(leaves, results))
-        return value if is_it else NOTHING
 
     def _call_library(self, tensors: Sequence[Any]) -> Any:
         variant = self._chooser.variant
         # It may run the function, or runs code apart, where no error of a handler can be raised.
-        if variant is None or variant.watched_runs < _MOST_WATCHED or self._has_run_apart:
-            signals.begin(self)
+        if variant is None or variant.watched_runs < _MOST_WATCHED or self._apart.has_run:
+            signals.begin(self._runner)
         return self._of_library(self._call, self._capture, tensors)
 
     def _of_library(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -208,11 +187,11 @@ class CapturedStep(Method, StepQuick):
         except BaseException as error:
             raised = error
         # Outside of the handler, so that the function's error keeps its cause and its context.
-        own, self._error, self._made = self._error, None, None
+        own = self._runner.take_error()
         self._pace.budget.drop()
         if own is None and _FAILED in str(raised) and threading.current_thread() is threading.main_thread():
             own = KeyboardInterrupt("as the function began, where nobody could raise what a signal's handler did")
-        walk, changes = self._last_walk, self._changes
+        walk, changes = self._learner.last_walk, self._changes
         try:
             if own is not None:
                 raise own
@@ -236,79 +215,18 @@ class CapturedStep(Method, StepQuick):
         self._pace.python_calls += 1
         if reason:
             self._pace.eager_reason = Refusal(reason)
-        self._count_run()
+        self._texts.count_run()
         return self._plainly(inputs)
 
     def _plainly(self, inputs: Sequence[Any]) -> Any:
         if torch._C._functorch.maybe_current_level() is not None:
-            return self._apply(inputs)  # torch.func.grad() goes on with the results
+            return self._runner.apply(inputs)  # torch.func.grad() goes on with the results
         leaves: list[Any] = []
-        value = self._apply(inputs)
+        value = self._runner.apply(inputs)
         form = form_of_results(value, leaves)
-        if self._gives_its_own:
+        if self._runner.gives_its_own:
             return value
         return filled(form, iter([leaf.detach() for leaf in leaves]))
-
-    def _find_variant(self, key: tuple[Any, ...]) -> _Variant | None:
-        signals.begin(self)
-        if self._optimizer is not None and self._optimizer.rebind():
-            self._forget()
-            self._pace.given_up = self._optimizer.write_numbers()
-            key = (*key[:2], self._optimizer.gradients(), key[3])
-        return self._chooser.find(key, self._training)
-
-    def _take_found_optimizers(self) -> None:
-        """Those that the function was seen to step are the step's from here on, as if they had been named, with their schedulers."""
-        if self._optimizer is None:
-            self._optimizer = Optimizers([], self._function, self._with_constants)
-        for scheduler in filter(is_scheduler, self._found_optimizers):
-            self._schedulers.add(scheduler)
-        self._optimizer.add([each for each in self._found_optimizers if not is_scheduler(each)], self._function)
-        self._found_optimizers.clear()
-        self._forget()
-
-    def _start_again(self, reason: str) -> None:
-        self._forget()
-        self._pace.note_reset(reason)
-
-    def _look_at_unsure(self) -> None:
-        changed = next((read for read, value in self._unsure if read.now() is not value), None)
-        if changed is not None:
-            self._start_again(f"{changed.told()} has a value, and calls that found none there left none")
-
-    def let_go(self) -> None:
-        """Before tensors are swapped, which must have no weak references, as recordings hold them."""
-        if self._running:
-            raise OverdriveError("torch.utils.swap_tensors() was called while a captured step was under way; call it outside of "
-                                 f"the function. The step: {self.title()}.")
-        if self._chooser.variants:
-            self._start_again("tensors are swapped (torch.utils.swap_tensors)")
-
-    def _forget(self) -> None:
-        self._quick.disarm()
-        call("Capture.reset", self._capture)
-        self._chooser.drop_all()
-        self._structure = self._one_form = None
-        self._structure_of.clear()
-        self._forms.clear()
-        self._gradients.clear()
-        self._changes.clear()
-        self._changes_setting = ""
-        self._unsure.clear()
-        self._ever_apart.clear()
-        self._last_walk = self._known_names = None
-        self._modules = self._named_modules()
-
-    def reset(self) -> None:
-        """Forgets every recording: for changes that nothing looks at."""
-        self._forget()
-        self._chooser.reset()
-        self._pace.reset()
-        self._given_by_both = ""
-
-    def give_up(self, reason: str) -> None:
-        """From here on every call is eager, until reset()."""
-        self._pace.given_up = reason
 
     def save(self, path: str, *, names: dict[str, Any] | None = None, values: bool = True) -> None:
         """Writes the step to a file, with which :func:`load_step` trains without this function, in Python or in C++.
@@ -378,8 +296,7 @@ def capture(function: Any = None, *, optimizer: Any = None, modules: Any = (),
     optimizers, roots = _optimizers_in(optimizer), _roots_in(modules)
     if watch is not None and not callable(watch):
         raise TypeError(f"watch= is {watch!r} and must be a function without arguments that returns the values")
-    for name, flag in (("constant_numbers", constant_numbers), ("constant_modes", constant_modes), ("passes", passes),
-                       ("always", always)):
+    for name, flag in (("constant_numbers", constant_numbers), ("constant_modes", constant_modes), ("passes", passes), ("always", always)):
         if not isinstance(flag, bool):
             raise TypeError(f"{name}= is {flag!r} and must be True or False")
     if guards not in ("checked", "promised"):

@@ -100,7 +100,7 @@ class Budget:
 
     def begin(self) -> None:
         """From here on the call takes longer than a plain one, or than a replay."""
-        if not self._began:
+        if not (self._began or self.is_off):
             self._began = clock()
 
     @property

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from overdrive.effects.changes import Changes
+from overdrive.effects.places import Changes
 from overdrive.effects.left import Setting, tensors_in
 from overdrive.native.recording import Refusal
 from overdrive.numbers.call_numbers import CallNumbers, Shared, opened

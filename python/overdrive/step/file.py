@@ -11,7 +11,7 @@ import torch
 from overdrive.native.dynamo import around, tell_dynamo
 from overdrive.native.library import OverdriveError, call, function as function_of, text, whole_number
 from overdrive.reads.reachable import named_in
-from overdrive.step.run import StepRun
+from overdrive.step.state import Step
 from overdrive.values.keys import Number
 
 
@@ -85,22 +85,20 @@ def _real(name: str, value: Any) -> float:
     return float(value)
 
 
-def load_step(path: str | os.PathLike[str], *, check: bool = True, accept_other_bits: bool = False,
-              most_memory: int = 16 << 30) -> LoadedStep:
+def load_step(path: str | os.PathLike[str], *, check: bool = True, accept_other_bits: bool = False, most_memory: int = 16 << 30) -> LoadedStep:
     """Reads a step that :meth:`CapturedStep.save` wrote. Nothing of it runs before it was checked, and with ``check`` the call
     that the file holds is made, on copies, and compared bit by bit. ``accept_other_bits``: a difference is a warning.
     """
     return LoadedStep(os.fspath(path), check, accept_other_bits, whole_number("load_step", "most_memory", most_memory, least=0))
 
 
-def save_steps(path: str | os.PathLike[str], functions: Mapping[str, StepRun], *, names: dict[str, Any] | None = None,
-               values: bool = True) -> None:
+def save_steps(path: str | os.PathLike[str], functions: Mapping[str, Step], *, names: dict[str, Any] | None = None, values: bool = True) -> None:
     """Several captured steps in one file, each a function under its name. Tensors that they share are shared in the file."""
     named = _Names()
     for name, value in (names or {}).items():
         named.add_value(name, value)
     for function, step in functions.items():
-        if not isinstance(step, StepRun):
+        if not isinstance(step, Step):
             raise TypeError(f"{function}: save_steps() was given {type(step).__name__} and takes captured steps")
         _check(step)
         named.add_step(step, function if len(functions) > 1 else "")
@@ -108,19 +106,18 @@ def save_steps(path: str | os.PathLike[str], functions: Mapping[str, StepRun], *
          list(named.tensors.values()), values)
 
 
-def _check(step: StepRun) -> None:
+def _check(step: Step) -> None:
     variant = step._chooser.variant
     if step._pace.given_up or variant is None:
         raise OverdriveError(f"The step cannot be saved: {step.refusal() or 'it was not called yet.'}")
     if any(isinstance(part, Number) for part in variant.key[0]):
-        raise OverdriveError("The step cannot be saved: it was called with a number, which is a constant of the recording; give "
-                             "it as a tensor.")
+        raise OverdriveError("The step cannot be saved: it was called with a number, which is a constant of the recording; give it as a tensor.")
     if variant.key[0] and not all(isinstance(part, int) for part in variant.key[0]):
         raise OverdriveError("The step cannot be saved: it was called with keywords or containers; give its tensors one by one.")
     if counters := step._changes.counters:
         told = ", ".join(counter.told() for counter in counters.values())
         raise OverdriveError(f"The step cannot be saved: the function counts in {told}, which no file goes on with; count outside of the function.")
-    if step._optimizer is not None and (reason := step._optimizer.write_numbers()):
+    if reason := step._subject.optimizers.write_numbers():
         raise OverdriveError(f"The step cannot be saved: {reason}")
 
 
@@ -147,14 +144,14 @@ class _Names:
         else:
             raise TypeError(f"names= has {type(value).__name__} under {name!r}, and takes tensors and modules")
 
-    def add_step(self, step: StepRun, function: str) -> None:
+    def add_step(self, step: Step, function: str) -> None:
         roots = list(_roots(step))
         for name, module in roots:
             self.add_value("" if len(roots) == 1 else name, module)
         for name, value in named_in(step._function):
             if isinstance(value, torch.Tensor):
                 self.add(name, value)
-        optimizers = [] if step._optimizer is None else step._optimizer.all()
+        optimizers = step._subject.optimizers.all()
         for index, optimizer in enumerate(optimizers):
             name = "optimizer" if len(optimizers) == 1 else f"optimizer.{index}"
             self._add_optimizer(optimizer, f"{function}.{name}" if function else name)
@@ -170,16 +167,16 @@ class _Names:
                     self.add(f"{prefix}.{key}.{self._known[id(parameter)]}", tensor)
 
 
-def _roots(step: StepRun) -> Iterator[tuple[str, Any]]:
+def _roots(step: Step) -> Iterator[tuple[str, Any]]:
     """The modules that are in no other, with the names that the function has for them."""
-    given: Iterable[tuple[str, Any]] = [(str(index), root) for index, root in enumerate(step._roots)]
+    given: Iterable[tuple[str, Any]] = [(str(index), root) for index, root in enumerate(step._subject.roots)]
     candidates: dict[Any, str] = {}
     for name, value in [*named_in(step._function), *given]:
         items = list(enumerate(value)) if isinstance(value, (list, tuple)) else [(None, value)]
         for index, item in items:
             if isinstance(item, torch.nn.Module):
                 candidates.setdefault(item, name if index is None else f"{name}.{index}")
-    for index, module in enumerate(step._modules):
+    for index, module in enumerate(step._subject.modules):
         candidates.setdefault(module, str(index))
     inner = {child for module in candidates for child in module.modules() if child is not module}
     for module, name in candidates.items():

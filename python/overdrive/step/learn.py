@@ -7,18 +7,23 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from overdrive.effects.assigned import is_empty_container
+from overdrive.effects.places import Changes
 from overdrive.effects.left import Setting, can_be_left, has_tensors_or_numbers, tensors_in
 from overdrive.native.library import call
 from overdrive.native.recording import _refuse
 from overdrive.numbers.call_numbers import CallNumbers
 from overdrive.numbers.counters import is_counted, is_only_written
 from overdrive.numbers.tracked import Tracked, TrackedWhole
-from overdrive.reads.code import Found, Watcher
+from overdrive.reads.code import Found, Met, Watcher
 from overdrive.reads.last_walk import LastWalk
 from overdrive.reads.walk import Walk
-from overdrive.step.explain import StepTexts
-from overdrive.step.variant import _Variant
+from overdrive.reads.walk_names import KnownNames
+from overdrive.step.choice import Chooser
+from overdrive.step.subject import Subject
+from overdrive.step.variant import Forms, _Variant
 from overdrive.values.arguments import Nested
 from overdrive.values.forms import classes_in, form_of
 from overdrive.values.read import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Read, as_it_is_now, looks_of
@@ -38,20 +43,34 @@ _WRITTEN_FIRST = {"_last_op": "tensordict"}
 _MOST_APPEARANCES = 3
 
 
-class StepLearning(StepTexts):
-    """Values that guards look at, and those that the function changes itself."""
+class Learner:
+    """What runs of the function show: values that guards look at, and those that it changes itself. Owned by its step, and told by the runner, on
+    the thread that is in the call. Gives guards to the set of values of the call, and drops recordings that do not know what is known now. Parts
+    have one of their own kind (note_own, _classes_of_arguments)."""
 
-    def _tell_refusal(self, variant: _Variant, numbers: CallNumbers, recorded: bool) -> None:
+    def __init__(self, subject: Subject, changes: Changes, chooser: Chooser, forms: Forms) -> None:
+        self.subject, self.changes, self.chooser, self._forms = subject, changes, chooser, forms
+        # Code of all runs of the function that were watched, and of the last one, in the order in which it first returned.
+        self.codes: set[types.CodeType] = set()
+        self.ran: list[types.CodeType] = []
+        self.met = Met()
+        self._met_functions = Met()
+        self.last_walk: LastWalk | None = None
+        self.known_names: KnownNames | None = None
+        # Whether a replay has seen a change that no recording knows.
+        self.is_outdated = False
+
+    def tell_refusal(self, numbers: CallNumbers, recorded: bool) -> None:
         """No value of a counter comes again, so that a recording for each would gain nothing."""
         if recorded and numbers.refusal and numbers.counters:
             names = ", ".join(counter.told() for counter in numbers.counters)
             _refuse(f"The function counts in {names}, and a replay cannot tell what it makes of that: {numbers.refusal}. Count outside of the "
                     "function, and give it what depends on the count as an argument.")
 
-    def _note_written(self, before: Sequence[Any]) -> None:
+    def note_written(self, before: Sequence[Any]) -> None:
         """What the function gives a new value in each call need not be the same before the call, if it does not read it."""
         written = []
-        changes = self._changes
+        changes = self.changes
         for (place, read), value in zip(list(changes.written_elsewhere.items()), before):
             if read.now() is not value and can_be_left(read):
                 written.append(read)
@@ -63,12 +82,12 @@ class StepLearning(StepTexts):
         """Of guards whose values may die."""
         for read in reads:
             read.expected = NOTHING
-        self._chooser.drop_others_with(reads)
+        self.chooser.drop_others_with(reads)
 
-    def _note_own(self, changed: dict[Any, Read]) -> None:
+    def note_own(self, changed: dict[Any, Read]) -> None:
         """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
         self._take_settings(changed)
-        self._changes.own.update(changed)
+        self.changes.own.update(changed)
         self._refuse_lost_changes(changed)
         for read in changed.values():
             if is_counted(read.expected, read.now()):
@@ -78,13 +97,13 @@ class StepLearning(StepTexts):
             if not had_more and (type(read.now()) in (int, float) or is_all_numbers(read.now()) or is_empty_container(read.now())):
                 self._begin_to_assign(read)
                 self._refuse_kept_container(read)
-                if read.expected is NOTHING and read.place not in self._changes.assigned:
+                if read.expected is NOTHING and read.place not in self.changes.assigned:
                     self._look_from_now_on(read)
                 continue
-            is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
+            is_tensor = isinstance(read.now(), torch.Tensor) and isinstance(read.expected, torch.Tensor)
             if not self._is_made_of_the_old(read):
                 if can_be_left(read) or had_more and is_number(read.now()) and can_be_put(read):
-                    self._begin_to_leave(read)
+                    self.begin_to_leave(read)
                 elif read.kind not in IN_CONTAINERS:
                     self._note_object(read)
             elif is_tensor:
@@ -100,45 +119,45 @@ class StepLearning(StepTexts):
         if before is NOTHING or now is NOTHING or is_number(before) != is_number(now):
             self._look_from_now_on(read)
         elif _is_another_object(before, now):
-            self._refuse_change(read, "The function gives {}, another object in each call, which a replay cannot make; keep one object, and "
-                                "change the tensors and numbers in it.")
+            self.refuse_change(read, "The function gives {}, another object in each call, which a replay cannot make; keep one object, and "
+                               "change the tensors and numbers in it.")
         else:
             self._guard_later_calls(read)
 
     def _look_from_now_on(self, read: Read) -> None:
         """At what a call has made or taken away, as an attribute that hides that of the class. The recordings so far have no guard there."""
-        appearances = self._changes.appearances
+        appearances = self.changes.appearances
         appearances[read.place] = appearances.get(read.place, 0) + 1
         if appearances[read.place] > _MOST_APPEARANCES:
-            self._refuse_change(read, "The function makes {}, or takes it away, in each call; keep it, and change what is in it.")
+            self.refuse_change(read, "The function makes {}, or takes it away, in each call; keep it, and change what is in it.")
             return
-        self._changes.own.pop(read.place, None)
-        self._chooser.drop_all()
+        self.changes.own.pop(read.place, None)
+        self.chooser.drop_all()
 
-    def _refuse_change(self, read: Read, reason: str) -> None:
+    def refuse_change(self, read: Read, reason: str) -> None:
         """The call under way may not be recorded. One that does not change it may be, and is good for what it finds there."""
-        self._has_refused_change = True
+        self.changes.has_refused = True
         self._guard_later_calls(read)
         _refuse(reason.format(read.told()))
 
     def _guard_later_calls(self, read: Read) -> None:
-        self._changes.own.pop(read.place, None)
-        if self._chooser.variant is not None:
-            self._guard_changed(self._chooser.variant, read)
+        self.changes.own.pop(read.place, None)
+        if self.chooser.variant is not None:
+            self._guard_changed(self.chooser.variant, read)
 
     def _guard_changed(self, variant: _Variant, read: Read) -> None:
         """At a place that the run under way has changed. Recordings that there are, of other sizes, say, were made with what was before: they are
         only good for that. What is recorded from now on finds what it is now, and so does what cannot tell the two apart."""
         before, now = read.expected, read.now()
-        if self._chooser.variant is variant and variant.recordings and isinstance(before, self._tensor):
-            self._chooser.drop(variant)  # nobody may keep the tensor that they have met
-        is_for_before = _are_told_apart(before, now) and self._chooser.variant is variant and variant.recordings
+        if self.chooser.variant is variant and variant.recordings and isinstance(before, torch.Tensor):
+            self.chooser.drop(variant)  # nobody may keep the tensor that they have met
+        is_for_before = _are_told_apart(before, now) and self.chooser.variant is variant and variant.recordings
         variant.reads.add([read if is_for_before else as_it_is_now(read)])
 
     def _refuse_kept_container(self, read: Read) -> None:
         """An empty container that the function also reads stays the same in replays, where the program has the one before."""
         before = read.expected
-        if (read.place not in self._changes.assigned and is_empty_container(before) and before is not read.now()
+        if (read.place not in self.changes.assigned and is_empty_container(before) and before is not read.now()
                 and call("Recording.is_active") and self._is_held(before)):
             _refuse(f"The function gives {read.told()}, another {type(before).__name__} in each call, and the program keeps the one before, which "
                     "would be the same one in replays; clear() it, or make it outside of the function.")
@@ -146,9 +165,9 @@ class StepLearning(StepTexts):
     def _refuse_lost_changes(self, changed: dict[Any, Read]) -> None:
         """What the function adds to containers of the program or takes from them, and gradients that it assigns to tensors which need
         none. A replay puts back what it leaves under a name."""
-        states = [] if self._optimizer is None else self._optimizer.states()
+        states = self.subject.optimizers.states()
         for place, read in changed.items():
-            if read.kind not in IN_CONTAINERS and (read.kind, read.key) != (ATTRIBUTE, "grad") or place in self._changed_apart:
+            if read.kind not in IN_CONTAINERS and (read.kind, read.key) != (ATTRIBUTE, "grad") or place in self.changes.apart:
                 continue
             if any(read.holder is state for state in states) or not self._is_held_in_call(read):
                 continue
@@ -157,154 +176,162 @@ class StepLearning(StepTexts):
             if read.kind in (SIZE, KEYS) and isinstance(read.holder, dict) and come and come == _length(read.now()) - _length(read.expected):
                 self._guard_later_calls(read)  # what comes by a call with these keys may be there before another
                 continue
-            self._refuse_change(read, NOT_CHANGED_BY_REPLAYS)
+            self.refuse_change(read, NOT_CHANGED_BY_REPLAYS)
 
     def _is_held_in_call(self, read: Read) -> bool:
         """To ask takes milliseconds, and what an eager call has found needs no answer in each that follows."""
-        if read.place in self._changes.held and not call("Recording.is_active"):
+        if read.place in self.changes.held and not call("Recording.is_active"):
             return True
         is_held = self._is_held(read.holder)
         if is_held:
-            self._changes.held.add(read.place)
+            self.changes.held.add(read.place)
         return is_held
 
     def _is_held(self, container: Any) -> bool:
         """Whether the program has it still, and not another one in its place, as a cache has that is cleared."""
         if not type(container).__flags__ & _IN_CYCLES:
             return True
-        ours = [] if self._last_walk is None else self._last_walk.walk.keeps()
+        ours = [] if self.last_walk is None else self.last_walk.walk.keeps()
         return any(not (isinstance(holder, (Read, Held, Found, types.FrameType)) or any(holder is one for one in ours))
                    for holder in gc.get_referrers(container))
 
     def _take_written(self) -> None:
         """Numbers that are made of the call's own go on as counters do, and a tensor in the place of one is left."""
-        assigned = self._changes.assigned
+        assigned = self.changes.assigned
         for place, value in list(assigned.written.items()):
             if isinstance(value, (Tracked, TrackedWhole)):
-                self._count(assigned.drop(place))
+                self.count(assigned.drop(place))
             elif has_tensors_or_numbers(value) and not is_all_numbers(value):
-                self._begin_to_leave(assigned.drop(place))
+                self.begin_to_leave(assigned.drop(place))
 
     def _begin_to_count(self, read: Read) -> None:
         """It goes on in replays, where it is no constant that the function gives it. No recording so far knows what it makes of it."""
-        if not self._guarded or read.place in self._changes.counters:
+        if not self.subject.guarded or read.place in self.changes.counters:
             return
         if not can_be_put(read):
             if read.kind not in IN_CONTAINERS:
-                self._refuse_change(read, NOT_CHANGED_BY_REPLAYS)
+                self.refuse_change(read, NOT_CHANGED_BY_REPLAYS)
             return
-        if not isinstance(read.now(), (Tracked, TrackedWhole)) and is_only_written(read, self._codes):
+        if not isinstance(read.now(), (Tracked, TrackedWhole)) and is_only_written(read, self.codes):
             self._begin_to_assign(read)
         else:
-            self._count(read)
+            self.count(read)
 
-    def _begin_to_leave(self, read: Read) -> None:
+    def begin_to_leave(self, read: Read) -> None:
         """Recordings that there are do not know what they leave there, and no guard looks at the place from now on."""
-        left = self._changes.left
-        if read.place not in left:
-            if self._forms:
-                self._chooser.drop_all()
-        elif self._chooser.variant is not None and self._chooser.variant.recordings and (read.expected is NOTHING or is_number(read.expected)):
-            self._chooser.variant.reads.add([read])  # recordings that left the place alone have met it
+        left = self.changes.left
+        if read.place not in left.reads:
+            if self._forms.known:
+                self.chooser.drop_all()
+        elif self.chooser.variant is not None and self.chooser.variant.recordings and (read.expected is NOTHING or is_number(read.expected)):
+            self.chooser.variant.reads.add([read])  # recordings that left the place alone have met it
         left.add(read)
 
     def _begin_to_assign(self, read: Read) -> None:
-        if read.place in self._changes.assigned:
+        if read.place in self.changes.assigned:
             return
-        if can_be_put(read) and is_only_written(read, self._codes):
-            self._changes.assigned.add(read.place, read)
-            self._chooser.drop_all()
+        if can_be_put(read) and is_only_written(read, self.codes):
+            self.changes.assigned.add(read.place, read)
+            self.chooser.drop_all()
         elif read.kind not in IN_CONTAINERS and not is_empty_container(read.now()):  # which _refuse_kept_container() looks at
             self._guard_later_calls(read)
 
-    def _count_options(self) -> None:
+    def count_options(self) -> None:
         """Options of optimizers that the function writes before its step() are numbers of the call, which replays need before they begin."""
-        for read in [] if self._optimizer is None else self._optimizer.written_inside():
-            self._changes.own[read.place] = read
-            if read.place not in self._changes.counters:
-                self._count(read)
+        for read in self.subject.optimizers.written_inside():
+            self.changes.own[read.place] = read
+            if read.place not in self.changes.counters:
+                self.count(read)
 
-    def _count(self, read: Read) -> None:
-        self._changes.count(read, self._optimizer)
-        self._chooser.drop_all()
+    def count(self, read: Read) -> None:
+        self.changes.count(read, self.subject.optimizers)
+        self.chooser.drop_all()
 
     def _take_settings(self, changed: dict[Any, Read]) -> None:
         """Takes out flags, texts and tuples of numbers: a call leaves one in the place of another, and its recording is for that other one."""
-        variant = self._chooser.variant
+        variant = self.chooser.variant
         assert variant is not None
         for place, read in list(changed.items()):
             now = read.now()
             if can_be_put(read) and self._is_setting(read, now):
                 del changed[place]
-                self._changes.settings[place] = read
+                self.changes.settings[place] = read
                 variant.settings.setdefault(place, Setting(read))
                 variant.reads.add([read])
 
     def _is_setting(self, read: Read, now: Any) -> bool:
         if is_all_numbers(now) and is_all_numbers(read.expected):
-            return not is_only_written(read, self._codes)
+            return not is_only_written(read, self.codes)
         return is_number(now) and is_number(read.expected) and not is_counted(read.expected, now)
 
-    def _note_settings(self, variant: _Variant) -> None:
+    def note_settings(self, variant: _Variant) -> None:
         for place, setting in variant.settings.items():
-            if place in self._changed_apart:
+            if place in self.changes.apart:
                 continue  # it is refused
             if not setting.note(variant.recordings == 0):
                 _refuse(f"The function changes {setting.before.told()}, and leaves another value in each call; change it outside of the function.")
-        variant.recordings += not self._has_refused_change
+        variant.recordings += not self.changes.has_refused
 
     def _let_go_of_old(self, changed: dict[Any, Read]) -> None:
         """What the program has dropped must die as it would: a recording looks at what is held."""
         self._forget_expected([read for read in changed.values() if not is_number(read.expected)])
-        self._changes.drop_nobodys()
+        self.changes.drop_nobodys()
 
     def _is_made_of_the_old(self, read: Read) -> bool:
         """Whether the call that is recorded has used what was there before."""
 
         return any(call("Recording.knows", tensor) for tensor in tensors_in(read.expected))
 
-    def _tell_numbers(self) -> None:
+    def tell_numbers(self) -> None:
         """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
-        read = self._changes.not_in_replays()
+        read = self.changes.not_in_replays()
         call("Recording.unseen_numbers", "" if read is None else (
             f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"))
 
+    def note_code(self, watcher: Watcher) -> None:
+        """Of a run that was watched."""
+        self.ran = [code for code, _ in watcher.codes]
+        self.codes.update(watcher.nn_codes, self.ran)
+        self._look_at_assigned()
+
+    def has_met_one_of(self, containers: Iterable[Any]) -> bool:
+        return self.last_walk is not None and any(map(self.last_walk.walk.has_met, containers))
+
     def _look_at_assigned(self) -> None:
         """Code that has not run before may read a number that no other code reads."""
-        changes = self._changes
-        for read in [read for read in changes.assigned.reads() if not is_only_written(read, self._codes)]:
+        changes = self.changes
+        for read in [read for read in changes.assigned.reads() if not is_only_written(read, self.codes)]:
             changes.assigned.drop(read.place)
             changes.own.pop(read.place, None)
-            self._is_outdated = True
+            self.is_outdated = True
             _refuse(f"The function gives {read.told()} in some calls and reads it in others; the next calls are recorded with its value.")
 
     def _classes_of_arguments(self, template: Any) -> Iterable[type]:
         """What stands in them is read through arguments, which have guards of their own."""
         return dict.fromkeys(kind for part in template if isinstance(part, Nested) for kind in classes_in(part.form))
 
-    def _learn(self, variant: _Variant, watcher: Watcher, only_read: Mapping[_Place, Read]) -> Walk:
-        last = self._last_walk
-        own, given = self._changes.own.keys() - only_read.keys(), self._changes.left.reads.keys() - only_read.keys()
+    def learn(self, variant: _Variant, watcher: Watcher, only_read: Mapping[_Place, Read], objects: Iterable[Any]) -> Walk:
+        """What the run has read. `objects`: those that the call was given."""
+        last = self.last_walk
+        own, given = self.changes.own.keys() - only_read.keys(), self.changes.left.reads.keys() - only_read.keys()
         new = None if last is None else last.look(watcher, given)
         if last is None or new is None:
-            last = self._last_walk = LastWalk(watcher, given, own, self._known_names, self._function, self._roots)
+            last = self.last_walk = LastWalk(watcher, given, own, self.known_names, self.subject.function, self.subject.roots)
         if new is None or variant.walk_number != last.number:
             variant.walk_number, new = last.number, last.reads()
-        objects, self._objects = self._objects, ()
         walk = last.of_one_call(self._met_functions, [*watcher.found(), *objects, *self._classes_of_arguments(variant.key[0])])
-        self._known_names = last.walk.known_names()
+        self.known_names = last.walk.known_names()
         new += walk.beyond()
         for reason in walk.refusals:
             _refuse(reason)
-        self._modules.update(dict.fromkeys(walk.modules))
+        self.subject.modules.update(dict.fromkeys(walk.modules))
         variant.generators = walk.generators
-        self._facts.ask(walk.names())
-        self._named = walk.leaves
-        self._facts.ask_for_gradients_of(self._lasting())
-        if self._optimizer is not None:
-            self._optimizer.note_names(new)
-            new += self._optimizer.options_read()
-        variant.reads.add(Alike(read) if place in self._changes.left and isinstance(read.expected, self._tensor) else read
+        self.subject.facts.ask(walk.names())
+        self.subject.named = walk.leaves
+        self.subject.facts.ask_for_gradients_of(self.subject.lasting_tensors())
+        self.subject.optimizers.note_names(new)
+        new += self.subject.optimizers.options_read()
+        variant.reads.add(Alike(read) if place in self.changes.left.reads and isinstance(read.expected, torch.Tensor) else read
                           for read in new if (place := read.place) not in own)
         variant.reads.leave_out(own)
         return walk

@@ -27,13 +27,6 @@ _OF_THE_PROGRAM = ("It is of a class of your own, and step() is that of the clas
 _KEY = "_overdrive_update"
 
 
-class _Unasked(CapturedStep):
-    """Of an optimizer that nobody has given to captured(): a program that knows nothing of it gets no warning."""
-
-    def _count_run(self) -> None:
-        """``refusal()`` and ``overdrive.explain()`` say why nothing is replayed."""
-
-
 class _Update(NotCopied):
     """The captured update of one optimizer, which has it."""
 
@@ -51,11 +44,10 @@ class _Update(NotCopied):
     def captured(self) -> CapturedStep:
         """Made when it is asked for: an optimizer that lives for a few steps does without."""
         optimizer, options = self._optimizer(), self._options
-        # All its numbers are options, which are looked at in every call.
-        kind = _Unasked if self._calls_first else CapturedStep
-        captured = kind(self._step, [optimizer], [], None, True, False, options["programs"], options["check_every"],
-                        options["guarded"], name=f"step() of {type(optimizer).__name__}", passes=options["passes"],
-                        always=options["always"])
+        # All its numbers are options, which are looked at in every call. A program that has not given it to captured() gets no warning.
+        captured = CapturedStep(self._step, [optimizer], [], None, True, False, options["programs"], options["check_every"],
+                                options["guarded"], name=f"step() of {type(optimizer).__name__}", passes=options["passes"],
+                                always=options["always"], warns=not self._calls_first)
         for _ in range(self._first):
             captured.note_beside(_FIRST)
         captured._updated = self._optimizer
@@ -94,8 +86,7 @@ class _Update(NotCopied):
             self.inside = False
 
     def _gradients(self, optimizer: Any) -> list[Any]:
-        return [gradient for group in optimizer.param_groups for parameter in group["params"]
-                if (gradient := parameter.grad) is not None]
+        return [gradient for group in optimizer.param_groups for parameter in group["params"] if (gradient := parameter.grad) is not None]
 
     def __call__(self, optimizer: Any) -> None:
         gradients = self._gradients(optimizer)

@@ -8,12 +8,14 @@ from overdrive.native.recording import STILL_RECORDED, Refusal, refusal_of
 from overdrive.numbers.call_numbers import Shared
 from overdrive.step.budget import TIMED, Budget
 
-SHORT = "A call takes so little time that a replay gains nothing."
+_SHORT = "A call takes so little time that a replay gains nothing."
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again", "weighed")
 # Resets, and sets of values, after which there have to be replays.
 _MOST_RESETS = 8
 # Runs of the function in turn after which the way through the library is left out for a while.
 _MOST_RUNS = 8
+# Eager calls after a watched one that takes so little time.
+_CALLS_OF_SHORT = 4096
 # Runs after which plain calls are timed: before, two recordings are on their way to their first replays.
 _RUNS_UNTIMED = 8
 # Replays after which plain calls are timed beside them: a short program has no more.
@@ -23,9 +25,6 @@ _REPLAYS_UNTIMED = 24
 class Pace:
     """Of one captured function. Owned by its step, and used by the thread that is in its call. Knows counts and times, and no values: the chooser
     asks whether another set of them may begin."""
-
-    # Names of what stays as it is from one quick call to the next.
-    lasting: tuple[str, ...] = ("given_up", "rest")
 
     def __init__(self, capture: Any, shared: Shared, eager_calls: int, always: bool, is_part: bool) -> None:
         self._capture, self._shared, self._always, self._is_part = capture, shared, always, is_part
@@ -96,13 +95,17 @@ class Pace:
         """Tells the library which recordings may begin (Budget.state), and how many rests there were."""
         self._shared.closed = state | self.rests << 2
 
+    def is_closed(self) -> bool:
+        """Whether no set of values that is unproven may begin."""
+        return bool(self._shared.closed & 3)
+
     def may_begin(self, reason: str, is_proven: bool) -> bool:
         """Whether the time of recordings so far allows another set of values. Note [A budget of time]."""
         budget = self.budget
         if budget.is_off or budget.slow < _RUNS_UNTIMED + self._eager_calls - 1:
             return True
         if not budget.eager:
-            self.time_plain_calls()
+            self._time_plain_calls()
             return False
         owed = self._owed()
         state = budget.state(owed)
@@ -115,7 +118,7 @@ class Pace:
     def _owed(self) -> float:
         return self.budget.owed(self.stats()["replayed"])
 
-    def time_plain_calls(self) -> None:
+    def _time_plain_calls(self) -> None:
         """This call is plain, and so are the next ones, which are timed."""
         self.eager_reason = (self.reason() or self._reason_of_last_call())._replace(rest=0)
         self.rest = TIMED
@@ -126,7 +129,7 @@ class Pace:
         self._runs_in_turn += 1
         self.eager_reason = self._of_no_gain(reason)
         if self._runs_in_turn > _MOST_RUNS:
-            self.begin_rest(self.eager_reason, self.budget.rest(owed, self.rests))
+            self._begin_rest(self.eager_reason, self.budget.rest(owed, self.rests))
 
     def _of_no_gain(self, reason: str) -> Refusal:
         refusal = Refusal() if self.stats()["replayed"] else refusal_of("Capture.refusal", self._capture)
@@ -134,7 +137,7 @@ class Pace:
             "Recordings are made so often, and fit so seldom, that nothing is gained, and no more are made for now. The last reason: "
             f"{reason or self.reset_reason or 'other arguments'}.")
 
-    def begin_rest(self, reason: Refusal, calls: int) -> None:
+    def _begin_rest(self, reason: Refusal, calls: int) -> None:
         self.rest = calls
         self.rests += 1
         self.close(min(self.budget.state(self._owed()), 1) if self.budget.eager else 0)
@@ -142,10 +145,12 @@ class Pace:
             self._runs_in_turn = _MOST_RUNS - 1  # the first look may begin a recording, and the second shows it
         self.eager_reason = reason._replace(rest=calls)
 
-    def begin_long(self) -> None:
-        """From here on the call takes longer than a plain one, or than a replay."""
-        if not self.budget.is_off:
-            self.budget.begin()
+    def note_watched(self, took: int) -> None:
+        """An eager run that was watched is over."""
+        if self.budget.is_short(took):
+            self._begin_rest(Refusal(_SHORT), _CALLS_OF_SHORT)
+        elif self._is_part and self.budget.may_be_short(took):
+            self._time_plain_calls()
 
     def note_run(self) -> None:
         """The call under way has run the function, and no replay."""
@@ -161,7 +166,7 @@ class Pace:
             self._progress, self._runs_in_turn = progress, 0
         if not budget.eager:
             if budget.slow >= _RUNS_UNTIMED + self._eager_calls - 1:
-                self.time_plain_calls()
+                self._time_plain_calls()
             else:
                 budget.time_calls()
             return
@@ -175,7 +180,7 @@ class Pace:
         reason = self.reason() or self._reason_of_last_call()
         if reason.kind == STILL_RECORDED and budget.state(owed):
             reason = self._of_no_gain("")
-        self.begin_rest(reason, budget.rest(owed, self.rests))
+        self._begin_rest(reason, budget.rest(owed, self.rests))
 
     def note_replay(self) -> None:
         """The call under way was one. It takes a look where it has found its values anew before, or is timed."""
@@ -188,20 +193,19 @@ class Pace:
             if self.stats()["replayed"] < _REPLAYS_UNTIMED:
                 budget.time_calls()
             else:
-                self.time_plain_calls()
+                self._time_plain_calls()
         elif budget.timing == 1:
             self.compare_times()
 
     def compare_times(self) -> None:
         if self._is_part and self.budget.is_short_plainly() and not self.stats()["recorded"]:
-            self.run_plainly(SHORT)
-        elif self._is_timed_whole() and self.budget.is_slower():
-            self.run_plainly(f"Replays are not faster here: {self.budget.told()}.")
-
-    def _is_timed_whole(self) -> bool:
-        """Whether the time from one call to the next has a backward in it, where one comes."""
+            self.run_plainly(_SHORT)
+            return
         made = self.stats()
-        return made["backwards"] == 0 or made["backwards"] * 4 >= made["replayed"] * 3
+        # The time from one call to the next has a backward in it, where one comes.
+        is_whole = made["backwards"] == 0 or made["backwards"] * 4 >= made["replayed"] * 3
+        if is_whole and self.budget.is_slower():
+            self.run_plainly(f"Replays are not faster here: {self.budget.told()}.")
 
     def run_plainly(self, reason: str) -> None:
         """From here on, until reset()."""

@@ -17,11 +17,14 @@ from overdrive.native.library import call, whole_number
 from overdrive.native.quick import NOT_TAKEN, OPEN
 from overdrive.native.recording import STILL_RECORDED, Refusal, _refuse
 from overdrive.reads.code import is_watched
-from overdrive.step.api import _REPLAYED, CapturedStep
-from overdrive.step.learn import ANOTHER_TENSOR, NOT_CHANGED_BY_REPLAYS
+from overdrive.step.api import CapturedStep
+from overdrive.step.learn import ANOTHER_TENSOR, NOT_CHANGED_BY_REPLAYS, Learner
 from overdrive.step.methods import NotCopied, itself
 from overdrive.step.pace import RUN_PLAINLY, Pace
+from overdrive.step.quick import arm
 from overdrive.step.reasons import descended
+from overdrive.step.run import Runner
+from overdrive.step.variant import REPLAYED, _Variant
 from overdrive.values.forms import classes_in, filled, form_of, form_of_results, form_of_tensors, others_in, without_inputs
 from overdrive.values.modules import is_scripted
 from overdrive.values.read import IN_CONTAINERS, NOTHING
@@ -44,8 +47,6 @@ _again = _Again()
 
 class PartPace(Pace):
     """Of a part, whose calls run past it where replays bring nothing."""
-
-    lasting = (*Pace.lasting, "resting")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -74,169 +75,83 @@ class PartPace(Pace):
         return reason
 
 
-class CapturedPart(CapturedStep):
-    """A captured function whose results have a graph. Called as the function is, by any thread; one call at a time is
-    replayed, and others beside it run the function."""
+class PartLearner(Learner):
+    """Of a part: a replay makes no change of the function's, but for tensors that it leaves."""
 
-    _kind_of_pace = PartPace
-    _pace: PartPace
-
-    def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
-                 guarded: bool, name: str = "", passes: bool = True, always: bool = False) -> None:
-        super().__init__(function, [], modules, None, False, False, programs, check_every, guarded, is_part=True, name=name,
-                         passes=passes, always=always)
-        # Of the call under way: what the caller gave, and its tensors.
-        self._given: Any = None
-        # Its tensors as the function gets them.
-        self._taken: Sequence[Any] = ()
-        self._templates: dict[int, Any] = {}
-        # Calls in turn with an argument that no recording takes.
-        self._not_taken = 0
-        # Objects of plain classes among the last results of the function.
-        self._returned: list[weakref.ref[Any]] = []
-        if not name:
-            functools.update_wrapper(self, function)
-
-    @around
-    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        if not keywords and (result := self._quick_call(*inputs)) is not NOT_TAKEN:
-            return result if result is not OPEN else self._end_quick_call(inputs)
-        if self._pace.resting:
-            self._pace.python_calls += 1
-            return self._function(*inputs, **keywords)
-        if self._is_in_a_mode():
-            self._pace.eager_reason = Refusal(self._reason_for_python())
-            return self._beside(inputs, keywords)
-        if (self._pace.given_up or _again.is_running or is_watched()
-                or not (self._busy.acquire(blocking=False) or self._is_left_locked())):
-            return self._beside(inputs, keywords)
-        try:
-            self._is_called = True
-            result = self._alone(inputs, keywords)
-        finally:
-            self._is_called = False
-            self._busy.release()
-            signals.end(self)
-        return self._beside(inputs, keywords) if result is _NOT_TAKEN else result
-
-    def _alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        hits = self._quick.disarm()
-        if self._pace.rest:
-            return self._rested((inputs, keywords))
-        budget = self._pace.budget
-        if budget.timing:
-            budget.tick(self._form is _REPLAYED, 1 + hits)
-        tensors: list[Any] = []
-        template = None if keywords else form_of_tensors(inputs, tensors)
-        are_tensors = template is not None
-        if are_tensors:
-            self._not_taken = 0
-        elif (other := others_in(template := form_of((inputs, keywords), tensors))) is not None:
-            self._pace.eager_reason = Refusal(f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
-                                         "name it.")
-            self._not_taken += 1
-            if self._not_taken > _MOST_NOT_TAKEN and not self.stats()["replayed"]:
-                self._pace.given_up = self._pace.eager_reason.text
-            return _NOT_TAKEN
-        self._not_taken = 0
-        facts = self._facts.of(tensors)
-        if facts is None:
-            self._pace.eager_reason = Refusal(self._facts.reason)
-            return _NOT_TAKEN
-        if self._structure is not None and (changed := self._structure.changed()) is not None:
-            self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
-        if self._unsure:
-            self._look_at_unsure()
-        variant = self._chooser.variant
-        if variant is None or variant.key[0] != template or variant.key[3] != facts or variant.reads.changed() is not None:
-            self._pace.begin_long()
-            variant = self._find_variant((template, None, (), facts))
-            if self._pace.given_up or variant is None:
-                budget.end(False)
-                return _NOT_TAKEN
-            if len(self._templates) >= _MOST_TEMPLATES:
-                del self._templates[next(iter(self._templates))]
-            self._templates[variant.number] = template, variant
-        self._form = _REPLAYED
-        self._given = (inputs, keywords), tensors
-        return self._end_call(variant, tensors, self._call_library(tensors), facts if are_tensors else (template,))
-
-    def _of_library(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return super()._of_library(function, *arguments)
-        finally:
-            self._given = None
-
-    def _end_call(self, variant: Any, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
-        form = self._form
-        if form is _REPLAYED:
-            self._pace.note_replay()
-        else:
-            self._pace.note_run()
-        if (value := self._returned_as_it_is(results)) is not NOTHING:
-            return value
-        if form is _REPLAYED:
-            form = self._one_form or self._forms[call("Capture.current", self._capture)]
-            self._arm(variant, facts, form, len(tensors))
-        for left in form.left:
-            left.put(results, tensors)
-        return filled(form.result, iter(results), tensors)
-
-    def is_resting(self) -> bool:
-        return bool(self._pace.resting)
-
-    def ran(self) -> bool:
-        """Whether the last call ran the function."""
-        return not self._pace.rest and (self._form is not _REPLAYED or bool(self._pace.given_up))
-
-    def rest(self, reason: str) -> None:
-        """From here on the function runs as if it were not captured."""
-        self._pace.run_past(reason)
-
-    def reset(self) -> None:
-        super().reset()
-        self._not_taken = 0
-
-    def _eager(self, inputs: Any, reason: str = "") -> Any:
-        return self._beside(*inputs)
-
-    def _beside(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        self._pace.python_calls += 1
-        return self._function(*inputs, **keywords)
-
-    def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
-        """The caller's own lists and dicts, which the function may change."""
-        self._taken = tensors
-        if self._given is None:  # the call came without Python
-            self._given = (tuple(tensors), {}), list(tensors)
-        given, those = self._given
-        if len(those) == len(tensors) and all(a is b for a, b in zip(those, tensors)):
-            return given
-        return filled(template, iter(tensors))
-
-    def _run_function(self, variant: Any, inputs: Any, recorded: bool) -> Any:
-        value = super()._run_function(variant, inputs, recorded)
-        given, those = self._given
-        tensors: list[Any] = []
-        if form_of(given, tensors) != variant.key[0] or any(a is not b for a, b in zip(those, tensors)):
-            self._pace.given_up = ("The function changes a list, a dict or an object that it is given, and a replay would not; return what "
-                              "it puts there.")
-            _refuse(self._pace.given_up)
-        return value
+    def note_own(self, changed: dict[Any, Any]) -> None:
+        """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
+        alone, it does not change when it is recorded."""
+        variant = self.chooser.variant
+        assert variant is not None
+        if not call("Recording.is_active"):
+            for read in changed.values():
+                self._guard_changed(variant, read)  # another call is recorded after this one, and looks at them, too
+            return
+        for read in changed.values():
+            if can_be_left(read) and not self._is_made_of_the_old(read):
+                self.begin_to_leave(read)
+            elif isinstance(read.now(), torch.Tensor) and isinstance(read.expected, torch.Tensor):
+                _refuse(self.changes.moved or ANOTHER_TENSOR.format(read.told()))
+            elif isinstance(read.now(), torch.Tensor) or isinstance(read.expected, torch.Tensor):
+                _refuse(f"The function gives {read.told()}, a tensor; return it.")
+            else:
+                _refuse(NOT_CHANGED_BY_REPLAYS.format(read.told()))
+        # A call that does not change them may be recorded later, and is only good for what it has found there.
+        for read in changed.values():
+            if read.place not in self.changes.left.reads:
+                self._guard_changed(variant, read)
+        self._let_go_of_old(changed)
 
     def _classes_of_arguments(self, template: Any) -> Iterable[type]:
         return dict.fromkeys(classes_in(template))
 
-    def _apply(self, inputs: Any) -> Any:
-        return self._function(*inputs[0], **inputs[1])
+
+class PartRunner(Runner):
+    """Of a part: the function gets what the caller gave, and runs again in a backward whose replay cannot be."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # Of the call under way: its tensors as the function gets them. What the caller gave, and its tensors, is `given`.
+        self._taken: Sequence[Any] = ()
+        # By the numbers of sets of values, those of calls whose backward may come.
+        self._templates: dict[int, Any] = {}
+        # Objects of plain classes among the last results of the function.
+        self._returned: list[weakref.ref[Any]] = []
+
+    def note_template(self, variant: _Variant, template: Any) -> None:
+        if len(self._templates) >= _MOST_TEMPLATES:
+            del self._templates[next(iter(self._templates))]
+        self._templates[variant.number] = template, variant
 
     def _run(self) -> int:
         number = call("Recording.again")
         return super()._run() if number < 0 else self._run_again(number)
 
+    def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
+        """The caller's own lists and dicts, which the function may change."""
+        self._taken = tensors
+        if self.given is None:  # the call came without Python
+            self.given = (tuple(tensors), {}), list(tensors)
+        given, those = self.given
+        if len(those) == len(tensors) and all(a is b for a, b in zip(those, tensors)):
+            return given
+        return filled(template, iter(tensors))
+
+    def apply(self, inputs: Any) -> Any:
+        return self._subject.function(*inputs[0], **inputs[1])
+
+    def _run_function(self, variant: Any, inputs: Any, recorded: bool) -> Any:
+        value = super()._run_function(variant, inputs, recorded)
+        given, those = self.given
+        tensors: list[Any] = []
+        if form_of(given, tensors) != variant.key[0] or any(a is not b for a, b in zip(those, tensors)):
+            self._pace.given_up = ("The function changes a list, a dict or an object that it is given, and a replay would not; return what "
+                                   "it puts there.")
+            _refuse(self._pace.given_up)
+        return value
+
     def _run_again(self, number: int) -> int:
         """In a backward, on any thread: nothing is recorded or learned."""
-
         before = [(read, read.now()) for read in self._changes.left.reads.values()]
         was_running, _again.is_running = _again.is_running, True
         template, variant = self._templates[number]
@@ -244,7 +159,7 @@ class CapturedPart(CapturedStep):
         rebuilt = None if variant.structure is None else variant.structure.changed()
         values = [(read, read.now()) for read in changed if can_be_put_back(read)]
         other = rebuilt or next((read for read in changed if not can_be_put_back(read) and (
-            read.kind not in IN_CONTAINERS or self._matters(read))), None)
+            read.kind not in IN_CONTAINERS or self._apart.matters(read))), None)
         try:
             if other is not None:
                 raise RuntimeError(f"{other.told() if other.where else other.name} was changed between the call and its backward")
@@ -252,7 +167,7 @@ class CapturedPart(CapturedStep):
                 put_back(read, read.expected)
             tensors = call("Recording.inputs")
             leaves: list[Any] = []
-            without_inputs(form_of_results(self._apply(filled(template, iter(tensors))), leaves, []), leaves, tensors)
+            without_inputs(form_of_results(self.apply(filled(template, iter(tensors))), leaves, []), leaves, tensors)
             for read, value in before:
                 if read.now() is not value:
                     Left(read, leaves, tensors)
@@ -260,7 +175,7 @@ class CapturedPart(CapturedStep):
             call("Recording.results", leaves)
             return 1
         except BaseException as error:
-            call("Recording.failed", f"{self.title()} failed when it ran once more in a backward: {type(error).__name__}: {error}")
+            call("Recording.failed", f"{self._texts.title()} failed when it ran once more in a backward: {type(error).__name__}: {error}")
             return 0
         finally:
             for read, value in values:
@@ -279,37 +194,126 @@ class CapturedPart(CapturedStep):
     def _check_form(self, entry: int) -> None:
         if self._pace.given_up:
             _refuse(self._pace.given_up)
-        elif (other := others_in(self._form.result)) is not None:
+        elif (other := others_in(self._forms.last.result)) is not None:
             _refuse(f"The function returns an object of {type(other)!r}; return tensors and numbers, alone or in containers.")
-        elif not self._note_form(entry):
+        elif not self._forms.note(entry, self._changes.assigned):
             _refuse("The function returns other numbers, or its tensors in another structure, than before; return the same.")
 
-    def _note_own(self, changed: dict[Any, Any]) -> None:
-        """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
-        alone, it does not change when it is recorded."""
-        variant = self._chooser.variant
-        assert variant is not None
-        if not call("Recording.is_active"):
-            for read in changed.values():
-                self._guard_changed(variant, read)  # another call is recorded after this one, and looks at them, too
-            return
-        for read in changed.values():
-            if can_be_left(read) and not self._is_made_of_the_old(read):
-                self._begin_to_leave(read)
-            elif isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor):
-                _refuse(self._moved or ANOTHER_TENSOR.format(read.told()))
-            elif isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
-                _refuse(f"The function gives {read.told()}, a tensor; return it.")
-            else:
-                _refuse(NOT_CHANGED_BY_REPLAYS.format(read.told()))
-        # A call that does not change them may be recorded later, and is only good for what it has found there.
-        for read in changed.values():
-            if read.place not in self._changes.left:
-                self._guard_changed(variant, read)
-        self._let_go_of_old(changed)
 
-    def _count_run(self) -> None:
-        """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""
+class CapturedPart(CapturedStep):
+    """A captured function whose results have a graph. Called as the function is, by any thread; one call at a time is
+    replayed, and others beside it run the function."""
+
+    _pace_of, _learner_of, _runner_of = PartPace, PartLearner, PartRunner
+    _pace: PartPace
+    _runner: PartRunner
+
+    def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
+                 guarded: bool, name: str = "", passes: bool = True, always: bool = False) -> None:
+        super().__init__(function, [], modules, None, False, False, programs, check_every, guarded, is_part=True, name=name,
+                         passes=passes, always=always, warns=False)
+        # Calls in turn with an argument that no recording takes.
+        self._not_taken = 0
+        if not name:
+            functools.update_wrapper(self, function)
+
+    @around
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        if not keywords and (result := self._quick_call(*inputs)) is not NOT_TAKEN:
+            return result if result is not OPEN else self._end_quick_call(inputs)
+        if self._pace.resting:
+            self._pace.python_calls += 1
+            return self._function(*inputs, **keywords)
+        if self._is_in_a_mode():
+            self._pace.eager_reason = Refusal(self._reason_for_python())
+            return self._beside(inputs, keywords)
+        if self._pace.given_up or _again.is_running or is_watched() or not (self._busy.acquire(blocking=False) or self._is_left_locked()):
+            return self._beside(inputs, keywords)
+        try:
+            self._is_called = True
+            result = self._alone(inputs, keywords)
+        finally:
+            self._is_called = False
+            self._busy.release()
+            signals.end(self._runner)
+        return self._beside(inputs, keywords) if result is _NOT_TAKEN else result
+
+    def _alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        hits = self._quick.disarm()
+        if self._pace.rest:
+            return self._rested((inputs, keywords))
+        budget = self._pace.budget
+        if budget.timing:
+            budget.tick(self._forms.last is REPLAYED, 1 + hits)
+        tensors: list[Any] = []
+        template = None if keywords else form_of_tensors(inputs, tensors)
+        are_tensors = template is not None
+        if not are_tensors and (other := others_in(template := form_of((inputs, keywords), tensors))) is not None:
+            self._pace.eager_reason = Refusal(
+                f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function name it.")
+            self._not_taken += 1
+            if self._not_taken > _MOST_NOT_TAKEN and not self.stats()["replayed"]:
+                self._pace.given_up = self._pace.eager_reason.text
+            return _NOT_TAKEN
+        self._not_taken = 0
+        facts = self._subject.facts.of(tensors)
+        if facts is None:
+            self._pace.eager_reason = Refusal(self._subject.facts.reason)
+            return _NOT_TAKEN
+        self._look_for_changes()
+        variant = self._chooser.variant
+        if variant is None or variant.key[0] != template or variant.key[3] != facts or variant.reads.changed() is not None:
+            budget.begin()
+            variant = self._find_variant((template, None, (), facts))
+            if self._pace.given_up or variant is None:
+                budget.end(False)
+                return _NOT_TAKEN
+            self._runner.note_template(variant, template)
+        self._forms.last, self._runner.given = REPLAYED, ((inputs, keywords), tensors)
+        return self._end_call(variant, tensors, self._call_library(tensors), facts if are_tensors else (template,))
+
+    def _of_library(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return super()._of_library(function, *arguments)
+        finally:
+            self._runner.given = None
+
+    def _end_call(self, variant: Any, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
+        form = self._forms.last
+        if form is REPLAYED:
+            self._pace.note_replay()
+        else:
+            self._pace.note_run()
+        if (value := self._runner.returned(results)) is not NOTHING:
+            return value
+        if form is REPLAYED:
+            form = self._forms.of_replay(self._capture)
+            arm(self, variant, facts, form, len(tensors))
+        for left in form.left:
+            left.put(results, tensors)
+        return filled(form.result, iter(results), tensors)
+
+    def is_resting(self) -> bool:
+        return bool(self._pace.resting)
+
+    def ran(self) -> bool:
+        """Whether the last call ran the function."""
+        return not self._pace.rest and (self._forms.last is not REPLAYED or bool(self._pace.given_up))
+
+    def rest(self, reason: str) -> None:
+        """From here on the function runs as if it were not captured."""
+        self._pace.run_past(reason)
+
+    def reset(self) -> None:
+        super().reset()
+        self._not_taken = 0
+
+    def _eager(self, inputs: Any, reason: str = "") -> Any:
+        return self._beside(*inputs)
+
+    def _beside(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        self._pace.python_calls += 1
+        return self._function(*inputs, **keywords)
 
 
 class _ModuleCall(NotCopied):
@@ -324,7 +328,7 @@ class _ModuleCall(NotCopied):
     @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         part = self.part
-        if part is not None and part.is_resting():
+        if part is not None and part._pace.resting:
             part._pace.python_calls += 1
             part = None
         if part is None:
@@ -422,8 +426,7 @@ def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, 
                "check_every": whole_number("captured", "check_every", check_every, least=0),
                "guarded": guards == "checked", "passes": passes, "always": always}
     if target is None:
-        return functools.partial(captured, programs=programs, check_every=check_every, guards=guards, passes=passes,
-                                 always=always)
+        return functools.partial(captured, programs=programs, check_every=check_every, guards=guards, passes=passes, always=always)
     if isinstance(target, torch.nn.Module):
         if target._compiled_call_impl is not None and not isinstance(target._compiled_call_impl, _ModuleCall):
             raise ValueError("captured() was given a module that is compiled; capture it, or compile it")

@@ -101,9 +101,9 @@ def levels_to_caller() -> int:
 
 
 @contextlib.contextmanager
-def telling(step: Any) -> Iterator[None]:
+def telling(texts: Any, apart: Any) -> Iterator[None]:
     """Remembers why the recording of the block is refused, and the lines of the program at which it is."""
-    _told.step, _told.reasons, _told.lines = step, {}, None
+    _told.texts, _told.apart, _told.reasons, _told.lines = texts, apart, {}, None
     if not _Told.registered:
         call("Recording.on_refusal", address_of(_note_refusal))
         _Told.registered = True
@@ -118,7 +118,7 @@ def telling(step: Any) -> Iterator[None]:
             raise
     finally:
         call("Recording.on_operator", 0)
-        _told.step = None
+        _told.texts = _told.apart = None
         if is_first and sys.unraisablehook is _take:
             sys.unraisablehook = _passed_on[0]
         raised, _told.raised = _told.raised, None
@@ -135,7 +135,7 @@ def _take(unraisable: Any) -> None:
     # Since Python 3.13 the callback itself is not told.
     code = getattr(getattr(unraisable.exc_traceback, "tb_frame", None), "f_code", None)
     is_ours = code is Watcher._note.__code__ or code is not None and code.co_filename == _take.__code__.co_filename
-    if _told.step is not None and is_ours:
+    if _told.texts is not None and is_ours:
         _told.raised = _told.raised or unraisable.exc_value
     else:
         _passed_on[0](unraisable)
@@ -143,20 +143,20 @@ def _take(unraisable: Any) -> None:
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
 def _note_refusal(reason: bytes) -> None:
-    if _told.step is not None and len(_told.reasons) < _MOST_REASONS:
+    if _told.texts is not None and len(_told.reasons) < _MOST_REASONS:
         text = reason.decode(errors="replace")
         if not _told.reasons:
-            _told.step.reasons[text] = _told.reasons
+            _told.texts.reasons[text] = _told.reasons
         _told.reasons.setdefault(text, line_of_caller())
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
 def _note_operator(name: bytes) -> None:
-    step, lines = _told.step, _told.lines
-    if step is None:
+    texts, lines = _told.texts, _told.lines
+    if texts is None:
         return
     if lines is None:
-        lines = _told.lines = step.lines = {}
+        lines = _told.lines = texts.lines = {}
     lines.setdefault(name.decode(errors="replace"), {})[line_of_caller()] = None
 
 

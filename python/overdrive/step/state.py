@@ -1,168 +1,184 @@
-"""What a captured step keeps from call to call."""
+"""What a captured step is made of, and how it forgets."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
-import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-from overdrive.effects.changes import Changes
-from overdrive.effects.schedulers import Schedulers
+from overdrive.effects.places import Changes
+from overdrive.native import signals
 from overdrive.native.dynamo import tell_dynamo
-from overdrive.native.library import address_of, call, check_python, function as function_of
+from overdrive.native.library import OverdriveError, address_of, call, check_python, function as function_of, text as text_of
 from overdrive.native.modes import let_higher_order_through, looks_at_modes
 from overdrive.native.quick import Quick
+from overdrive.native.recording import Refusal
 from overdrive.numbers.call_numbers import Shared
-from overdrive.optimizers.all import Optimizers
-from overdrive.reads.code import Met
-from overdrive.reads.last_walk import LastWalk
-from overdrive.reads.optimizers import is_of_the_program
-from overdrive.reads.reachable import named_in
-from overdrive.reads.walk_names import KnownNames
+from overdrive.step.apart import Apart
 from overdrive.step.choice import Chooser
+from overdrive.step.explain import Texts
+from overdrive.step.learn import Learner
 from overdrive.step.pace import Pace
 from overdrive.step.reasons import steps
-from overdrive.step.swap import let_go_before_swaps
-from overdrive.values.arguments import Given
-from overdrive.values.facts import Facts
-from overdrive.values.modules import is_scripted
-from overdrive.values.read import ENTRY, Read
-from overdrive.values.reads import Reads
+from overdrive.step.run import Runner
+from overdrive.step.subject import Subject
+from overdrive.step.variant import Forms, _Variant
 
 
-# Calls without a replay after which a warning tells why.
-MOST_SILENT = 20
+class Step:
+    """A subject, what is known of it, and who makes its calls: a chooser finds the recordings of a call, a runner runs the function where there are
+    none, and a learner sees what it reads and changes. None of these knows the step, so that they die with it. While a thread is in a call,
+    which holds the lock, all of them are its own."""
 
-
-class StepState:
-    """Everything that a captured step keeps from call to call."""
-
-    _kind_of_pace: type[Pace] = Pace
+    # What a part has of its own kind.
+    _pace_of: Callable[..., Any] = Pace
+    _learner_of: Callable[..., Any] = Learner
+    _runner_of: Callable[..., Any] = Runner
 
     def __init__(self, function: Callable[..., Any], optimizers: Sequence[Any], modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
                  check_every: int, guarded: bool = True, is_part: bool = False, name: str = "", passes: bool = True,
-                 lanes: int = 1, eager_calls: int = 1, always: bool = False) -> None:
+                 lanes: int = 1, eager_calls: int = 1, always: bool = False, warns: bool = True) -> None:
         check_python()
         tell_dynamo()
         let_higher_order_through()
-        self._function, self._name = function, name
-        self._guarded, self._is_part = guarded, is_part
-        # Options that no tensor carries to a replay are looked at, or promised.
-        self._with_constants = constant_numbers or guarded
-        known = [optimizer for optimizer in optimizers if is_part or not is_of_the_program(optimizer)]
-        self._optimizer = Optimizers(known, function, self._with_constants) if known else None
-        # Those whose step() the function has called, although nobody has named them, and schedulers.
-        self._found_optimizers: dict[Any, None] = {}
-        self._schedulers = Schedulers()
-        self._roots = list(modules)
-        self._modules = self._named_modules()
-        self._watch = watch
+        self._function, self._watch = function, watch
+        subject = self._subject = Subject(function, optimizers, modules, constant_numbers, guarded, is_part)
         itself = weakref.ref(self)
-        self._callback = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: itself()._run())  # type: ignore[union-attr]
+        self._callback = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: itself()._runner._run())  # type: ignore[union-attr]
         # Modes and flags that the function reads are looked at in every call.
-        modes = constant_modes or guarded or bool(self._modules)
+        modes = constant_modes or guarded or bool(subject.modules)
         # The library reads it in every call.
-        self._shared = Shared()
-        self._capture = call("Capture.make", address_of(self._callback), ctypes.addressof(self._shared), constant_numbers, modes,
+        shared = self._shared = Shared()
+        self._capture = call("Capture.make", address_of(self._callback), ctypes.addressof(shared), constant_numbers, modes,
                              programs, check_every, passes, lanes, eager_calls, always, is_part)
         weakref.finalize(self, call, "Capture.free", self._capture)
-        self._facts = Facts(is_part)
-        # What the function changes itself.
-        self._changes = Changes()
-        self._pace = self._kind_of_pace(self._capture, self._shared, eager_calls, always, is_part)
-        self._chooser = Chooser(self._shared, self._pace, self._facts, self._changes, programs, guarded and not is_part)
-        # Tensors that the function names, in its last run.
-        self._named: dict[int, Any] = {}
-        # Of all runs of the function.
-        self._met, self._met_functions = Met(), Met()
-        self._last_walk: LastWalk | None = None
-        self._known_names: KnownNames | None = None
-        # Whether code that runs apart runs now; what it has changed in the last run; whether a replay has seen a change that no recording knows.
-        self._is_apart = self._has_run_apart = False
-        self._changed_apart: dict[tuple[int, int, Any], Read] = {}
-        self._is_outdated = False
-        # Places that such code was ever seen to change: a run whose replay came first leaves them alone.
-        self._ever_apart: set[tuple[int, int, Any]] = set()
-        # Whether the run under way may not be recorded, since it changes what a replay would not.
-        self._has_refused_change = False
-        # Why nothing may be recorded, once the function and such code were seen to give one place values.
-        self._given_by_both = ""
-        # Why no call may be recorded, once one has changed a setting: another may find it as it leaves it.
-        self._changes_setting = ""
-        # Places that are left of which no call has shown yet whether it writes None there or leaves it alone, and None.
-        self._unsure: list[tuple[Read, Any]] = []
-        # Of all runs of the function that were watched.
-        self._codes: set[types.CodeType] = set()
-        # Of the last one, in the order in which it first returned.
-        self._codes_of_run: list[types.CodeType] = []
-        self._tensor = torch.Tensor
+        changes = self._changes = Changes()
+        self._pace: Pace = self._pace_of(self._capture, shared, eager_calls, always, is_part)
+        self._chooser = Chooser(shared, self._pace, subject.facts, changes, programs, guarded and not is_part)
+        self._forms = Forms()
+        self._texts = Texts(function, name, self._capture, self._pace, changes, warns)
+        self._learner: Learner = self._learner_of(subject, changes, self._chooser, self._forms)
+        self._apart = Apart(self._learner)
+        self._runner: Runner = self._runner_of(self._capture, self._pace, self._learner, self._apart, self._forms, self._texts)
         self._is_in_a_mode, self._keeps_parametrizations = looks_at_modes()
         self._call = function_of("Capture.call")
-        self._structure: Reads | None = None
-        # The modules, optimizers and dicts of hooks that it was made of.
-        self._structure_of: list[Any] = []
-        # That the last recording made, and whether the program held one until the next.
-        self._gradients: list[weakref.ref[Any]] = []
-        self._holds_gradient = False
-        # A parameter or a buffer that the last recorded call has given another tensor or other memory, and what to write.
-        self._moved = ""
-        # Of each recording the structure of its results.
-        self._forms: dict[int, Any] = {}
-        self._one_form: Any = None
-        self._form: Any = None
-        # Of the call under way, where they are more than tensors; of the run of the function, to see whether it changes them.
-        self._given: Given | None = None
-        self._containers: Given | None = None
-        self._objects: Sequence[Any] = ()
-        self._error: BaseException | None = None
-        # What the function has returned in the call under way, and its tensors.
-        self._made: tuple[Any, list[Any]] | None = None
-        # Whether a replay could not make what it returns or leaves.
-        self._gives_its_own = False
-        # While a thread is in a call, and that thread while it runs the function.
+        # While a thread is in a call.
         self._busy, self._is_called = threading.Lock(), False
-        self._running = 0
         self._quick = Quick(self._capture, self._busy)
         self._quick_call = self._quick.call
         # Of an optimizer that is captured: it. Its gradients are the inputs, and nothing else is given.
         self._updated: Callable[[], Any] | None = None
-        # While it records: whether a step() of another optimizer is to be refused.
-        self._looks_at_steps = True
-        # Of each refusal those of the same recording, with their lines.
-        self.reasons: dict[str, dict[str, str]] = {}
-        # Of the last recording each operator with the lines that called it.
-        self.lines: dict[str, dict[str, None]] = {}
-        self._runs_of_python = 0
-        self._silent_runs = MOST_SILENT
         steps.add(self)
         let_go_before_swaps()
 
-    def _run(self) -> int:
-        """The function, called by the library."""
-        raise NotImplementedError
+    def takes_closures(self) -> bool:
+        return self._subject.optimizers.takes_closures()
 
-    def _training(self) -> list[Read]:
-        return [Read(ENTRY, module.__dict__, "training", f"training of {type(module).__name__}")
-                for module in self._modules if (ENTRY, id(module.__dict__), "training") not in self._changes.own]
+    def title(self) -> str:
+        return self._texts.title()
 
-    def _named_modules(self) -> dict[Any, None]:
-        """Those that were given, and those that the function names now."""
-        values = [value for _, value in named_in(self._function)]
-        named = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])
-                 if isinstance(item, torch.nn.Module) and "_modules" in vars(item)]  # of a copy that is being made nothing is there yet
-        return dict.fromkeys(module for root in [*self._roots, *named] for module in root.modules() if not is_scripted(module))
+    def stats(self) -> dict[str, int]:
+        """How many calls were what: "calls", "eager", "recorded", "checked", "replayed", "undone", "outdated". Of a part
+        also the replayed "backwards", and those that ran the function "again". "weighed" of the eager ones were timed beside
+        replays."""
+        return self._pace.stats()
 
-    def _lasting(self) -> list[Any]:
-        """Tensors that an operator may see through a passing copy, as ``data`` makes it, and whose gradients the function may take
-        away without an operator, as ``zero_grad()`` does."""
-        tensors = list(self._named.values())
-        for module in self._modules:
-            tensors += [*module._parameters.values(), *module._buffers.values()]
-        if self._optimizer is not None:
-            tensors += self._optimizer.parameters()
-        return [tensor for tensor in tensors if tensor is not None]
+    def refusal(self) -> str:
+        """Why calls are not replayed: a reason that stays, or, while nothing was replayed, that of the last call.
+        "" when calls are replayed or recorded."""
+        return self._texts.refusal()
+
+    def refused_for_good(self) -> str:
+        """Why no call is ever replayed; "" as long as one is or may be."""
+        return self._pace.refused_for_good()
+
+    def lanes_page(self, path: str) -> None:
+        """Writes a page that draws the lanes of the programs (`lanes=`): where each operator ran, where lanes wait, and
+        schedules for more lanes."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text_of("Capture.lanes_page", self._capture, self.title()))
+
+    def explain(self) -> str:
+        """The programs, their operators and memory, and why they were recorded anew."""
+        return self._texts.explain(self._chooser.variants)
+
+    def note_beside(self, reason: str) -> None:
+        """A call that runs past it, as if it were not captured."""
+        self._pace.python_calls += 1
+        self._pace.eager_reason = Refusal(reason)
+
+    def changes_of_its_own(self) -> str:
+        """One value that the function changes, and a replay does not; "" where it was seen to change none."""
+        return self._changes.told()
+
+    def _find_variant(self, key: tuple[Any, ...]) -> _Variant | None:
+        signals.begin(self._runner)
+        optimizers = self._subject.optimizers
+        if optimizers.rebind():
+            self._forget()
+            self._pace.given_up = optimizers.write_numbers()
+            key = (*key[:2], optimizers.gradients(), key[3])
+        return self._chooser.find(key, lambda: self._subject.training(self._changes.own))
+
+    def _look_for_changes(self) -> None:
+        """Of what all recordings were made with, and at places where no call has shown yet whether it leaves None."""
+        structure = self._subject.structure
+        if structure is not None and (changed := structure.changed()) is not None:
+            self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
+        if (changed := next((read for read, value in self._forms.unsure if read.now() is not value), None)) is not None:
+            self._start_again(f"{changed.told()} has a value, and calls that found none there left none")
+
+    def _start_again(self, reason: str) -> None:
+        self._forget()
+        self._pace.note_reset(reason)
+
+    def let_go(self) -> None:
+        """Before tensors are swapped, which must have no weak references, as recordings hold them."""
+        if self._runner.thread:
+            raise OverdriveError("torch.utils.swap_tensors() was called while a captured step was under way; call it outside of "
+                                 f"the function. The step: {self.title()}.")
+        if self._chooser.variants:
+            self._start_again("tensors are swapped (torch.utils.swap_tensors)")
+
+    def _forget(self) -> None:
+        self._quick.disarm()
+        call("Capture.reset", self._capture)
+        self._chooser.drop_all()
+        self._forms.forget()
+        self._changes.forget()
+        self._texts.gradients.clear()
+        self._learner.last_walk = self._learner.known_names = None
+        self._subject.forget()
+
+    def reset(self) -> None:
+        """Forgets every recording: for changes that nothing looks at."""
+        self._forget()
+        self._chooser.reset()
+        self._pace.reset()
+        self._changes.given_by_both = ""
+
+    def give_up(self, reason: str) -> None:
+        """From here on every call is eager, until reset()."""
+        self._pace.given_up = reason
+
+
+def let_go_before_swaps() -> None:
+    """Once: from here on torch.utils.swap_tensors() tells the captured steps first. PyTorch exchanges the content of two tensors only if nothing has
+    a weak reference to them, as recordings have. Modules call it by this name, too."""
+    swap = torch.utils.swap_tensors
+    if getattr(swap, "_tells_captured_steps", False):
+        return
+
+    @functools.wraps(swap)
+    def swap_tensors(t1: Any, t2: Any) -> Any:
+        for step in list(steps):
+            step.let_go()
+        return swap(t1, t2)
+
+    swap_tensors._tells_captured_steps = True  # type: ignore[attr-defined]
+    torch.utils.swap_tensors = swap_tensors

@@ -4,12 +4,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from overdrive.effects.assigned import Assigned
 from overdrive.effects.left import Left, Setting
 from overdrive.effects.places import Places
+from overdrive.native.library import call
+from overdrive.native.recording import _refuse
 from overdrive.numbers.call_numbers import CallNumbers
 from overdrive.values.read import Read
 from overdrive.values.reads import Reads
 from overdrive.values.same import same_value
+
+
+# In the place of the form of a call that was a replay.
+REPLAYED: Any = object()
 
 
 class _Variant:
@@ -64,3 +71,38 @@ class _Form:
         return bool(self.result == known.result) and self.places.join(known.places)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class Forms:
+    """The structures of results: of each recording, and of the call under way. Owned by a captured step."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, _Form] = {}
+        # That of all recordings, where it is one.
+        self.one: _Form | None = None
+        # Of the call under way, or REPLAYED.
+        self.last: Any = None
+        # Places that are left of which no call has shown yet whether it writes None there or leaves it alone, and None.
+        self.unsure: list[tuple[Read, Any]] = []
+
+    def of_replay(self, capture: Any) -> _Form:
+        return self.one or self.known[call("Capture.current", capture)]
+
+    def note(self, entry: int, assigned: Assigned) -> bool:
+        """Whether the form is that of the recordings before."""
+        known = self.known.get(entry)
+        if known is not None and not self.last.assigns_as(known):
+            names = assigned.names_of_others(self.last.assigned, known.assigned)
+            _refuse(f"The function gives {names} another number in each call, and a replay would not; change it outside of the function.")
+        if known is not None and not self.last.join(known):
+            return False
+        self.known[entry] = self.last
+        forms = list(self.known.values())
+        self.unsure = [place for form in forms for place in form.places.unsure()]
+        self.one = forms[0] if all(form == forms[0] for form in forms) else None
+        return True
+
+    def forget(self) -> None:
+        self.known.clear()
+        self.one = None
+        self.unsure.clear()

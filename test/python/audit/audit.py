@@ -21,9 +21,10 @@ import torch
 import overdrive
 from overdrive.native.library import call
 from overdrive.reads.code import is_watched, unwatched
-from overdrive.step.api import _REPLAYED, CapturedStep
-from overdrive.step.part import CapturedPart
-from overdrive.step.run import StepRun
+from overdrive.step.api import CapturedStep
+from overdrive.step.part import PartRunner
+from overdrive.step.run import Runner
+from overdrive.step.variant import REPLAYED
 
 import excused
 from guards import Known
@@ -94,7 +95,7 @@ class Auditor:
                     self.finish(step, tracer)
 
     def begin(self, step: Any, run: Any, inputs: Any) -> Tracer | None:
-        if self._is_following or not step._guarded:
+        if self._is_following or not step._subject.guarded:
             return None
         self._is_following = True
         tracer = Tracer(run.__code__)
@@ -172,20 +173,19 @@ def auditing() -> Iterator[Found]:
 
     def called(step: Any, tensors: Any) -> Any:
         results = library(step, tensors)
-        if step._form is _REPLAYED:
-            auditor.replayed(step)
+        if step._forms.last is REPLAYED:
+            auditor.replayed(step._runner)
         return results
 
-    of_parts = CapturedPart.__dict__["_apply"]
-    # The class above that of steps keeps its own, by whose code Overdrive knows who calls the function.
-    CapturedStep._apply = _followed(auditor, StepRun._apply)  # type: ignore[method-assign]
-    CapturedPart._apply = _followed(auditor, of_parts)  # type: ignore[method-assign]
+    kinds = [(kind, kind.apply) for kind in (Runner, PartRunner)]
+    for kind, apply in kinds:
+        kind.apply = _followed(auditor, apply)  # type: ignore[method-assign]
     CapturedStep._call_library = called  # type: ignore[method-assign]
     try:
         yield auditor.found
     finally:
-        del CapturedStep._apply  # type: ignore[misc]
-        CapturedPart._apply = of_parts  # type: ignore[method-assign]
+        for kind, apply in kinds:
+            kind.apply = apply  # type: ignore[method-assign]
         CapturedStep._call_library = library  # type: ignore[method-assign]
 
 

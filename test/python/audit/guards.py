@@ -18,14 +18,14 @@ class Known:
 
     def __init__(self, step: Any, variant: Any) -> None:
         self._reads = dict(variant.reads._all)
-        if step._structure is not None:
-            self._reads.update(step._structure._all)
+        if step._subject.structure is not None:
+            self._reads.update(step._subject.structure._all)
         self._sizes = {holder for kind, holder, _ in self._reads if kind in (SIZE, KEYS, VALUES)}
         # What goes on in replays, or is given again, and what the function was only seen to change.
         counted = () if variant.numbers is None else [counter.read.place for counter in variant.numbers.counters]
         self._follows = {*step._changes.left.reads, *counted, *step._changes.assigned._reads, *variant.settings}
         self._own = set(step._changes.own)
-        self._optimizers = [] if step._optimizer is None else step._optimizer.states()
+        self._optimizers = [] if step._subject.optimizers is None else step._subject.optimizers.states()
 
     def count(self) -> int:
         """How much it knows of what the step changes."""
