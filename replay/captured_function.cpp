@@ -47,6 +47,8 @@ class Busy {
   bool is_first_;
 };
 
+constexpr const char* kSwitchedOff = "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set";
+
 bool is_switched_on() {
   bool on = true;
   for (const char* name : {"OVERDRIVE", "OVERDRIVE_CAPTURE"}) {
@@ -82,7 +84,7 @@ std::vector<at::Tensor> CapturedFunction::call_step(const std::vector<at::Tensor
   const Busy busy(busy_, std::try_to_lock);
   if (!busy.is_first() && !is_inside) return call_beside(inputs);
   ++stats_.calls;
-  if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
+  if (!is_on_) return eager(inputs, kSwitchedOff);
   if (Recorder* outer = Recorder::active()) {
     outer->refuse("A captured step was called inside another one; capture only the outer function.");
     return eager(inputs, {"called inside another captured step", RefusalKind::kOfThisCall});
@@ -107,7 +109,7 @@ std::vector<at::Tensor> CapturedFunction::call_part(const std::vector<at::Tensor
     return call_beside(inputs);
   }
   ++stats_.calls;
-  if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
+  if (!is_on_) return eager(inputs, kSwitchedOff);
   if (at::GradMode::is_enabled() && !is_on_its_thread())
     return eager(inputs,
                  "called on another thread than before; calls there are replayed from the 17th in turn on");
@@ -284,6 +286,7 @@ std::string CapturedFunction::refusal() const {
 }
 
 Refusal CapturedFunction::reason() const {
+  if (!is_on_) return kSwitchedOff;
   if (backoff_.is_resting()) return backoff_.reason();
   for (const auto& kept : recordings_.all()) {
     if (!kept.recording->refusal().empty()) return kept.recording->refusal();

@@ -270,3 +270,37 @@ def test_a_value_that_stays_at_last_is_recorded_though_nothing_has_paid(clock, m
     run, part = program(clock, change)
     assert same(run(300), program(clock, change, captured=False)[0](300))
     assert part.stats()["replayed"] > 100
+
+
+def test_a_step_that_took_no_time_is_recorded_once_it_does_its_work(monkeypatch):
+    monkeypatch.setattr(_budget, "is_unlimited", lambda always: False)
+    monkeypatch.setattr(_budget, "_FREE", 10**9)
+    monkeypatch.setattr(_budget, "_SHORT", 10**12)
+    step = overdrive.capture(lambda x: x * 2)
+    step(torch.ones(2))
+    assert step._pace.rest > 4000 and "so little time" in step.refusal()
+    monkeypatch.setattr(_budget, "_SHORT", 0)
+    for i in range(12):
+        assert torch.equal(step(torch.full((2,), float(i))), torch.full((2,), 2.0 * i))
+    assert step.stats()["replayed"] > 2, step.refusal()
+
+
+def test_a_value_that_was_another_one_in_each_of_the_first_calls_and_stays_then():
+    """As the length of a memory that fills."""
+    memory = []
+    step = overdrive.capture(lambda x: x * len(memory), always=True)
+    for i in range(200):
+        memory.extend([i] * (len(memory) < 24))
+        assert torch.equal(step(torch.full((2,), float(i))), torch.full((2,), float(i * len(memory))))
+    assert step.stats()["replayed"] > 60, step.refusal()
+
+
+def test_steps_that_are_switched_off_are_not_looked_at(monkeypatch):
+    monkeypatch.setenv("OVERDRIVE_CAPTURE", "0")
+    step, part = overdrive.capture(lambda x: x * 2), overdrive.captured(lambda x: x * 2)
+    for each in (step, part):
+        for i in range(12):
+            assert torch.equal(each(torch.full((2,), float(i))), torch.full((2,), 2.0 * i))
+        each.reset()
+        assert torch.equal(each(torch.ones(2)), torch.full((2,), 2.0))
+        assert not each._chooser.variants and each.stats()["eager"] == 13 and "OVERDRIVE_CAPTURE=0" in each.refusal()

@@ -14,6 +14,7 @@ from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
 from overdrive.native.quick import NOT_TAKEN, OPEN
 from overdrive.native.recording import Refusal, _refuse
+from overdrive.step import budget as _budget
 from overdrive.step.file import save_steps
 from overdrive.step.methods import Method, itself
 from overdrive.step.quick import arm
@@ -151,17 +152,22 @@ class CapturedStep(Method, Step):
 
     def _rested(self, inputs: Any) -> Any:
         """A call that is plain without a look at anything."""
-        self._pace.rest -= 1
-        budget = self._pace.budget
-        if not budget.timing:
+        pace, is_timed = self._pace, self._pace.budget.timing > 0
+        pace.rest -= 1
+        if not (is_timed or pace.is_short):
             return self._eager(inputs)
-        budget.tick(False, 1)
+        if is_timed:
+            pace.budget.tick(False, 1)
+        began = _budget.clock()
         try:
             return self._eager(inputs)
         finally:
-            budget.end_plain()
-            if not self._pace.rest:
-                self._pace.compare_times()
+            if pace.is_short:
+                pace.note_short(_budget.clock() - began)
+            if is_timed:
+                pace.budget.end_plain()
+                if not pace.rest:
+                    pace.compare_times()
 
     def _write_ahead(self, variant: _Variant) -> None:
         """A replay reads options that the function writes before its update. The function itself begins with those of before (Runner._run)."""

@@ -14,8 +14,10 @@ _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outda
 _MOST_RESETS = 8
 # Runs of the function in turn after which the way through the library is left out for a while.
 _MOST_RUNS = 8
-# Eager calls after a watched one that takes so little time.
-_CALLS_OF_SHORT = 4096
+# Eager calls after a watched one that takes so little time, unless so many in turn take more.
+_CALLS_OF_SHORT, _NOT_SHORT = 4096, 3
+# Eager calls after values that were others in each call, the first time and at most: each time there are four times as many.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 64, 4096
 # Runs after which plain calls are timed: before, two recordings are on their way to their first replays.
 _RUNS_UNTIMED = 8
 # Replays after which plain calls are timed beside them: a short program has no more.
@@ -38,8 +40,12 @@ class Pace:
         # How often all was recorded anew, or a set of values began because of another value; the last reason.
         self._resets = self._new_variants = 0
         self.reset_reason = ""
-        # Why every call is eager until reset(), and why the last one was.
-        self.given_up = ""
+        self._pause = _SHORTEST_PAUSE
+        # Whether the calls of the rest are timed by themselves, since they take so little, and how many in turn have taken more.
+        self.is_short, self._longer = False, 0
+        # Why every call is eager until reset(), and why the last one was. Where captured steps are switched off, the library says so at once.
+        self._switched_off = refusal_of("Capture.refusal", capture).text
+        self.given_up = self._switched_off
         self.eager_reason = Refusal()
         # Calls that have not come to the library.
         self.python_calls = 0
@@ -79,7 +85,7 @@ class Pace:
         self._resets += 1
         self.reset_reason = reason
         if self._resets >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._resets:
-            self.given_up = f"In nearly every call {reason}."
+            self._take_a_pause(f"In nearly every call {reason}.")
 
     def note_variant(self, reason: str, why_not_open: str) -> None:
         """A set of values begins; ``reason``: because of another value of this."""
@@ -88,8 +94,14 @@ class Pace:
         self._new_variants += 1
         self.reset_reason = f"another value of {reason}"
         if self._new_variants >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._new_variants:
-            self.given_up = (f"In nearly every call there is another value of {reason}{why_not_open}. Give it as an argument that is a tensor, "
-                             "change it outside of the function, or promise by guards=\"promised\" that it does not matter.")
+            self._take_a_pause(f"In nearly every call there is another value of {reason}{why_not_open}. Give it as an argument that is a tensor, "
+                               "change it outside of the function, or promise by guards=\"promised\" that it does not matter.")
+
+    def _take_a_pause(self, reason: str) -> None:
+        """What has changed in every call may have come to rest afterwards."""
+        self._begin_rest(Refusal(reason), self._pause)
+        self._pause = min(4 * self._pause, _LONGEST_PAUSE)
+        self._resets = self._new_variants = _MOST_RESETS - 2
 
     def close(self, state: int) -> None:
         """Tells the library which recordings may begin (Budget.state), and how many rests there were."""
@@ -138,7 +150,7 @@ class Pace:
             f"{reason or self.reset_reason or 'other arguments'}.")
 
     def _begin_rest(self, reason: Refusal, calls: int) -> None:
-        self.rest = calls
+        self.rest, self.is_short = calls, False
         self.rests += 1
         self.close(min(self.budget.state(self._owed()), 1) if self.budget.eager else 0)
         if self._shared.closed & 3:
@@ -149,8 +161,15 @@ class Pace:
         """An eager run that was watched is over."""
         if self.budget.is_short(took):
             self._begin_rest(Refusal(_SHORT), _CALLS_OF_SHORT)
+            self.is_short, self._longer = True, 0
         elif self._is_part and self.budget.may_be_short(took):
             self._time_plain_calls()
+
+    def note_short(self, took: int) -> None:
+        """A call of a rest was plain. A function that returned at once until it has data enough does not any more."""
+        self._longer = 0 if self.budget.is_short(took) else self._longer + 1
+        if self._longer == _NOT_SHORT:
+            self.rest, self.is_short = 0, False
 
     def note_run(self) -> None:
         """The call under way has run the function, and no replay."""
@@ -212,7 +231,7 @@ class Pace:
         self.given_up = f"{reason}{RUN_PLAINLY}"
 
     def reset(self) -> None:
-        self.given_up = ""
+        self.given_up, self.is_short, self._pause = self._switched_off, False, _SHORTEST_PAUSE
         self._resets = self._new_variants = self.rest = self.rests = self._shared.closed = 0
         self.budget = Budget(self._always)
 

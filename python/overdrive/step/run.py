@@ -362,7 +362,7 @@ class Runner:
         elif self._containers is not None and (changed := self._containers.first_changed()):
             _refuse(f"The function changes a {changed} that it is given, and a replay would not; change a copy of it.")
         elif not only_tensors(self._forms.last.result):
-            _refuse("The function returns something that is not a tensor; return tensors, and read them outside.")
+            _refuse("The function returns something that is not a tensor; return tensors, and read them outside (`return loss.item()` may stay).")
         elif not self._forms.note(entry, self._changes.assigned):
             _refuse("The function returns its tensors in another structure than before; return the same one.")
 
