@@ -7,8 +7,8 @@
 namespace overdrive {
 namespace {
 
-// A replay copies the gradients first. Of more than this, the copies cost more than the update's overhead: at the
-// limit Adam takes 0.74 of stock's time and momentum 0.89, at twice as much 0.96 and 1.0.
+// A replay copies the gradients first. Of more than this, the copies cost more than the update's overhead: at
+// the limit Adam takes 0.74 of stock's time and momentum 0.89, at twice as much 0.96 and 1.0.
 constexpr size_t kMostBytes = size_t{512} << 10;
 
 replay::Function update_of(torch::optim::Optimizer& optimizer) {

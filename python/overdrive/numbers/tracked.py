@@ -68,7 +68,7 @@ class Book:
         return bool(self.looked or self.answers or len(self.floats) + len(self.wholes) > 1)
 
     def gives_a_float(self, frame: types.FrameType) -> bool:
-        """Whether the function of C that the frame calls may be given a float of the call, by which it does not tell: somebody but this book has one."""
+        """Whether the function of C that the frame calls may be given a float of the call, by which it does not tell."""
         return any(isinstance(number, Tracked) for number in _kept(self._made)) and may_be_given_a_number(frame)
 
     def close(self) -> None:
