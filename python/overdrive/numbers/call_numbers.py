@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from overdrive.numbers.counters import Counter
+from overdrive.numbers.executed import Executed
 from overdrive.numbers.tracked import MOST_NUMBERS, Book, Tracked, TrackedWhole, plain
 from overdrive.numbers.uses import asks_for_type, below_a_float
 from overdrive.values.keys import Number
@@ -107,6 +108,7 @@ class CallNumbers:
         # Whole counters by their index that an operator was given without a word, with its line; code of the run under way.
         self._untold: dict[int, str] = {}
         self._ran: list[types.CodeType] = []
+        self._executed = Executed(())
         self._recordings = self._runs = self._replays = 0
         self._texts: _Texts | None = None
         # What the run under way makes of them; none where it is not recorded.
@@ -238,6 +240,12 @@ class CallNumbers:
             else:
                 self._left.append(repr(now) if type(now) in (int, float) else "")
 
+    def looks(self, known: Collection[types.CodeType]) -> Executed:
+        """Around a call that is recorded: sees which uses of counters there are on its way that may not tell."""
+        self._executed = Executed(place for counter in self.counters for uses in (counter.uses_that_do_not_tell(known), counter.operators(known))
+                                  for place in uses)
+        return self._executed
+
     def look_at(self, ran: Iterable[types.CodeType], known: Collection[types.CodeType]) -> None:
         """Of a call that ran, the first of which has no tracked numbers: a function may ask for their class, and code of any call may
         use a counter where nothing tells."""
@@ -249,8 +257,10 @@ class CallNumbers:
         if book is not None and book.floats:
             for how in filter(None, (below_a_float(code, book.sites) for code in self._ran)):
                 book.look(how)
-        for counter in self.counters:
-            self.refusal = self.refusal or counter.use_that_does_not_tell(known)
+        for counter in self.counters if book is not None else ():
+            for place, where in counter.uses_that_do_not_tell(known).items():
+                if self._executed.may_have_run(place):
+                    self.refusal = self.refusal or f"the function uses it for something else than arithmetic and comparisons ({where})"
 
     def end(self, recorded: bool, replays: Callable[[], int]) -> None:
         """After the function has run, and nothing of the call is alive but what the program keeps. ``replays``: how many there were, those
@@ -324,7 +334,8 @@ class CallNumbers:
     def _look_for_untold(self, book: Book) -> None:
         """Such a counter is a constant of the recording. A call that finds another value there is of another one."""
         for index, counter in enumerate(self.counters, len(self.places)):
-            where = next((line for text, line in book.untold.items() if f"v[{index}]" in text), "") or counter.untold_use(self._ran, book.sites)
+            untold = (line for place, line in counter.operators(self._ran).items() if place not in book.sites and self._executed.may_have_run(place))
+            where = next((line for text, line in book.untold.items() if f"v[{index}]" in text), "") or next(untold, "")
             if where and index not in self._untold:
                 self._untold[index] = where
                 if self.is_proven and self._recordings > _PROOF:

@@ -5,9 +5,10 @@ import functools
 import os
 import re
 import types
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from overdrive.numbers.executed import Place
 from overdrive.numbers.tracked import plain
 from overdrive.reads.steps import line_of, steps_of
 from overdrive.reads.optimizers import is_of_optimizers
@@ -42,6 +43,8 @@ _WHOLE = ("vars", "__dict__", "asdict", "astuple", "locals", "globals", "eval", 
 # What becomes of a number that the code loads: it goes to a place, which is a value of its own, as what is computed of it or as it is; a
 # tracked number tells it; it becomes a float, which tells it; neither.
 _PUT, _KEPT, _TOLD, _FLOAT, _OTHER = range(5)
+# A use that no single instruction makes.
+_SOMEWHERE = -1
 
 
 def is_counted(before: Any, now: Any) -> bool:
@@ -67,33 +70,33 @@ class Counter:
     def told(self) -> str:
         return f"`{self.read.name}`"
 
-    def untold_use(self, codes: Iterable[types.CodeType], told: Collection[tuple[types.CodeType, int]]) -> str:
-        """Where an operator of this code may be given a whole number without a word, as a tensor's and a float's are; "" where none is. What was
-        told: code, and where in it. An operator that has not run tells nothing either."""
+    def operators(self, codes: Iterable[types.CodeType]) -> dict[Place, str]:
+        """Those of this code that may be given a whole number without a word, as a tensor's and a float's are, each with its line."""
         if type(plain(self.now())) is not int:
-            return ""
-        for code in _that_may_use(self.read, codes):
-            for site, where in _use_of(code, _key_of(self.read)).sites.items():
-                if (code, site) not in told:
-                    return where
-        return ""
+            return {}
+        return {(code, site): where for code in _that_may_use(self.read, codes) for site, where in _use_of(code, _key_of(self.read)).sites.items()}
 
-    def use_that_does_not_tell(self, codes: Collection[types.CodeType]) -> str:
+    def uses_that_do_not_tell(self, codes: Collection[types.CodeType]) -> dict[Place, str]:
         """Where the function uses a whole number that it counts in another way than in arithmetic that ends in a comparison, in a
-        float, or in a place; "" where it does not. An index tells nobody what it was made of."""
+        float, or in a place: instructions, each with its line. An index tells nobody what it was made of."""
         if type(plain(self.now())) is not int:
-            return ""
+            return {}
         cells = {name for code in codes for name in code.co_cellvars}
-        uses = (_use_of(code, _key_of(self.read)) for code in _that_may_use(self.read, codes))
-        where = next((use.where for use in uses if use.worst == _OTHER or not cells.isdisjoint(use.cells)), "") or self._use_of_all(codes)
-        return f"the function uses it for something else than arithmetic and comparisons ({where})" if where else ""
+        found: dict[Place, str] = {}
+        for code in _that_may_use(self.read, codes):
+            use = _use_of(code, _key_of(self.read))
+            found.update(((code, at), where) for at, where in use.others.items())
+            if not cells.isdisjoint(use.cells):
+                found[code, _SOMEWHERE] = use.where
+        found.update(((code, _SOMEWHERE), where) for code, where in self._uses_of_all(codes))
+        return found
 
-    def _use_of_all(self, codes: Iterable[types.CodeType]) -> str:
+    def _uses_of_all(self, codes: Iterable[types.CodeType]) -> Iterator[tuple[types.CodeType, str]]:
         """Where code takes what the container has without the key: by a loop, a method, a key that it computes, or another function."""
         container = self.read.name.rpartition("[")[0] if self.read.name.endswith("]") else ""
         words = _WORDS.findall(container) if not container.endswith("]") else []
         ours = (code for code in codes if words and is_the_programs(code.co_filename))
-        return next((where for code in ours if (where := _takes_all(code, words[-1]))), "")
+        return ((code, where) for code in ours if (where := _takes_all(code, words[-1])))
 
     def makes_a_float(self, codes: Iterable[types.CodeType]) -> bool:
         return type(plain(self.now())) is float or any(_use_of(code, _key_of(self.read)).worst == _FLOAT for code in _that_may_use(self.read, codes))
@@ -224,12 +227,13 @@ def _key_of(read: Read) -> _Key:
 
 
 class _Use(NamedTuple):
-    """What becomes of a number in a function, in which line, operators that are given it, each with its line, and cells of other functions that may
-    get it: a place, or a variable of a call."""
+    """What becomes of a number in a function, in which line, operators that are given it, each with its line, cells of other functions that may
+    get it, a place, or a variable of a call, and instructions that load it for a use of which it does not tell."""
 
     worst: int
     where: str
     sites: dict[int, str]
+    others: dict[int, str]
     cells: frozenset[str] = frozenset()
 
 
@@ -238,11 +242,12 @@ def _use_of(code: types.CodeType, name: _Key) -> _Use:
     """Of the number with this name or key."""
     key, file, line = name.key, os.path.basename(code.co_filename), code.co_firstlineno
     if isinstance(key, str) and (unnamed := _takes_unnamed(code, key)):
-        return _Use(_OTHER, f"{file}:{unnamed}", {})
+        return _Use(_OTHER, f"{file}:{unnamed}", {}, {_SOMEWHERE: f"{file}:{unnamed}"})
     if not _may_name(code, key):
-        return _Use(_PUT, "", {})
+        return _Use(_PUT, "", {}, {})
     steps, worst, worst_line, uses_it = steps_of(code), _PUT, line, False
     sites: dict[int, str] = {}
+    others: dict[int, str] = {}
     for index, step in enumerate(steps):
         line = line_of(step, line)
         is_named = name.is_loaded(step) and not _is_called_with_stars(steps, index)
@@ -251,10 +256,12 @@ def _use_of(code: types.CodeType, name: _Key) -> _Use:
             uses_it = True
             use = _becomes(code, index, met)
             sites.update(dict.fromkeys(met, f"{file}:{line}"))
+            if use == _OTHER:
+                others[step.offset] = f"{file}:{line}"
             if use > worst:
                 worst, worst_line = use, line
     stored = {step.argval for step in steps if step.opname == "STORE_DEREF"} if uses_it else ()
-    return _Use(worst, f"{file}:{worst_line}", sites, frozenset(stored).difference((key,)))
+    return _Use(worst, f"{file}:{worst_line}", sites, others, frozenset(stored).difference((key,)))
 
 
 def _takes_unnamed(code: types.CodeType, key: str) -> int:

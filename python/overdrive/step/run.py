@@ -229,7 +229,8 @@ class Runner:
         began = 0 if recorded or pace.budget.is_off else _budget.clock()
         with self._subject.schedulers.apart(self._subject.optimizers):
             if recorded:
-                value = self._record(inputs, watcher)
+                with contextlib.nullcontext() if numbers is None else numbers.looks(learner.codes):
+                    value = self._record(inputs, watcher)
             else:
                 with watcher:
                     value = self.apply(inputs)
