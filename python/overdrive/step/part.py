@@ -59,6 +59,10 @@ class PartPace(Pace):
     def run_plainly(self, reason: str) -> None:
         self.run_past(f"{reason}{RUN_PLAINLY}")
 
+    def _take_a_pause(self, reason: str) -> None:
+        """A module's children are captured in its place."""
+        self.given_up = reason
+
     def reset(self) -> None:
         super().reset()
         self.resting = ""
