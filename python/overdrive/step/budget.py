@@ -39,8 +39,8 @@ _QUICK = 16
 _SHORT, _WATCHED = 40_000, 10
 # From one replay to the next: a call of Python's is a small part of more.
 _SMALL = 200_000
-# By how much replays are slower before that is believed: when they are timed a second time, and at once. Comparisons, and what other
-# parts record, lie between calls and in the first times.
+# By how much replays are slower before that is believed, and before they are not timed once more themselves: comparisons, and what other parts
+# record, lie between calls and in the first times.
 _SLOWER, _MUCH_SLOWER = 1.1, 2
 
 
@@ -68,7 +68,7 @@ class Budget:
         self._replays = 0
         # Since when the call under way takes longer; 0: it does not. Of the last timed call, and its thread.
         self._began = self._at = self._thread = 0
-        # Whether replays were somewhat slower, and are timed again.
+        # Whether replays were slower, and both are timed again.
         self._is_in_doubt = False
 
     def tick(self, was_replay: bool, calls: int) -> None:
@@ -166,12 +166,14 @@ class Budget:
         return 0 < self.replay < _SMALL and not self.eager
 
     def is_slower(self) -> bool:
-        """Whether that is sure; where it is in doubt, replays are timed once more."""
+        """Whether that is sure. Plain calls are timed a second time first, since they may have returned at once when they began."""
         slower = 0 < self.replay < _SMALL and 0 < self.eager * _SLOWER < self.replay
-        if not slower or self._is_in_doubt or self.replay > self.eager * _MUCH_SLOWER:
+        if not slower or self._is_in_doubt:
             return slower
         self._is_in_doubt = True
-        self.time_calls()
+        if self.replay < self.eager * _MUCH_SLOWER:
+            self.time_calls()
+        self.eager = self.own = 0
         return False
 
     def told(self) -> str:

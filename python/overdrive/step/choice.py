@@ -9,6 +9,7 @@ from overdrive.effects.places import Changes
 from overdrive.effects.left import Setting, tensors_in
 from overdrive.native.recording import Refusal
 from overdrive.numbers.call_numbers import CallNumbers, Shared, opened
+from overdrive.numbers.counters import is_counted
 from overdrive.step.pace import Pace
 from overdrive.step.variant import _Variant
 from overdrive.values.facts import Facts
@@ -41,6 +42,8 @@ class Chooser:
         # The last used one comes last, and is that of the call under way.
         self.variants: list[_Variant] = []
         self.variant: _Variant | None = None
+        # Whether the function gives a place values, as far as its code is known. The learner's.
+        self.writes: Callable[[Read], bool] = lambda read: False
         # Sets of values that calls had and no recording is for, with the turn of the first such call; the last one, and how many turns there were.
         self._seen: list[tuple[Any, tuple[int, int, int]]] = []
         self._last_seen: Any = None
@@ -51,7 +54,7 @@ class Chooser:
     def find(self, key: tuple[Any, ...], begins_with: Callable[[], Iterable[Read]]) -> _Variant | None:
         """The values that the call has: known ones, or new ones, with guards to begin with. None: it is made eagerly, since the function has
         gone many ways by what it counts, or recordings have cost too much."""
-        reason, value = self._note_change(key)
+        reason, value, is_its_own = self._note_change(key)
         self._shared.count = 0
         variant = self._known(key)
         if variant is not None:
@@ -63,7 +66,7 @@ class Chooser:
             elif self._changes.counters:
                 self._pace.eager_reason = Refusal(_MANY_WAYS)
                 return None
-            if not self._pace.may_begin(reason, reason == "" or numbers is not None or self._comes_again(key, value)):
+            if not self._pace.may_begin(reason, reason == "" or is_its_own or numbers is not None or self._comes_again(key, value)):
                 return None
             self._pace.close(0)
             variant = self._begin(key, numbers, begins_with())
@@ -73,21 +76,23 @@ class Chooser:
         self._shared.variant = variant.number
         return variant
 
-    def _note_change(self, key: tuple[Any, ...]) -> tuple[str, Any]:
-        """Why the call does not go on with the values of the last one, and the value that is another one."""
+    def _note_change(self, key: tuple[Any, ...]) -> tuple[str, Any, bool]:
+        """Why the call does not go on with the values of the last one, the value that is another one, and whether the function gives it."""
         before = self.variant
         if before is None:
-            return "", None
+            return "", None, False
         if before.key == key and (changed := before.reads.changed()) is not None:
             now = changed.now()
             if changed.kind in (ENTRY, CELL) and tensors_in(now):
                 self._changes.written_elsewhere[changed.place] = changed
-            return changed.told(), (changed.place, now if is_number(now) else id(now))
+            # A count of which no run that was watched has shown yet that it goes on.
+            is_its_own = is_counted(changed.expected, now) and self.writes(changed)
+            return changed.told(), (changed.place, now if is_number(now) else id(now)), is_its_own
         if before.key[0] != key[0]:
-            return other_number(before.key[0], key[0]), None
+            return other_number(before.key[0], key[0]), None, False
         if before.key[1] != key[1]:
-            return "what watch= returns", None
-        return self._facts.told() if before.key[3] != key[3] else "", None
+            return "what watch= returns", None, False
+        return self._facts.told() if before.key[3] != key[3] else "", None, False
 
     def _begin(self, key: tuple[Any, ...], numbers: CallNumbers | None, begins_with: Iterable[Read]) -> _Variant:
         if len(self.variants) >= min(self._programs, _MOST_SETS):

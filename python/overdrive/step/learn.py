@@ -15,7 +15,7 @@ from overdrive.effects.left import Setting, can_be_left, has_tensors_or_numbers,
 from overdrive.native.library import call
 from overdrive.native.recording import _refuse
 from overdrive.numbers.call_numbers import CallNumbers
-from overdrive.numbers.counters import is_counted, is_only_written
+from overdrive.numbers.counters import is_counted, is_only_written, is_written
 from overdrive.numbers.tracked import Tracked, TrackedWhole
 from overdrive.reads.code import Found, Met, Watcher
 from overdrive.reads.last_walk import LastWalk
@@ -51,7 +51,8 @@ class Learner:
     def __init__(self, subject: Subject, changes: Changes, chooser: Chooser, forms: Forms) -> None:
         self.subject, self.changes, self.chooser, self._forms = subject, changes, chooser, forms
         # Code of all runs of the function that were watched, and of the last one, in the order in which it first returned.
-        self.codes: set[types.CodeType] = set()
+        codes = self.codes = set[types.CodeType]()
+        chooser.writes = lambda read: is_written(read, codes)
         self.ran: list[types.CodeType] = []
         self.met = Met()
         self._met_functions = Met()

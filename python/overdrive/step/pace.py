@@ -225,6 +225,8 @@ class Pace:
         is_whole = made["backwards"] == 0 or made["backwards"] * 4 >= made["replayed"] * 3
         if is_whole and self.budget.is_slower():
             self.run_plainly(f"Replays are not faster here: {self.budget.told()}.")
+        elif self.budget.wants_plain_calls() and not self.budget.timing:
+            self._time_plain_calls()
 
     def run_plainly(self, reason: str) -> None:
         """From here on, until reset()."""
