@@ -1061,3 +1061,32 @@ def test_part_of_a_captured_function_is_itself_and_of_anything_else_an_error():
     assert overdrive.part_of(function) is function
     with pytest.raises(TypeError, match="a captured module, optimizer or function, not int"):
         overdrive.part_of(3)
+
+
+@pytest.mark.parametrize("begins", [0, 12])
+@pytest.mark.parametrize("captured", ["step", "part"])
+def test_a_scaler_that_scales_inside_of_a_fused_update(captured, begins):
+    """It gives the optimizer what to scale by, and takes it away after step()."""
+    def run(captured):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(6, 3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+        scalers = [torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=5, enabled=enabled) for enabled in (False, True)]
+
+        def step(x, scaler):
+            optimizer.zero_grad()
+            scaler.scale(model(x).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        if captured == "part":
+            overdrive.captured(optimizer)
+        elif captured == "step":
+            step = overdrive.capture(step)
+        seen = []
+        for i in range(24):
+            step(torch.randn(4, 6), scalers[i >= begins])
+            seen.append([model.weight.tolist(), model.weight.grad.tolist(), scalers[1].get_scale()])
+        return seen
+
+    assert run(captured) == run("")

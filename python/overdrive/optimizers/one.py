@@ -32,6 +32,8 @@ NOT_UNDERSTOOD = ("The optimizer is {}. A captured step understands SGD, Adam, A
 _NONE_AHEAD: Mapping[int, Mapping[str, Any]] = {}
 # Methods that a program may replace, of the object or of a class.
 _METHODS = ("step", "zero_grad")
+_OF_A_SCALER = ("grad_scale", "found_inf")
+_SCALED = "{} is stepped by a GradScaler, which scales inside of the update; call scaler.step() outside the function."
 _PLAIN = ("fused", "capturable", "differentiable")
 _NUMBERS = (float, int, bool)
 
@@ -72,8 +74,8 @@ class Optimizer:
         if not _is_pytorch_step(self.optimizer):
             return (f"step() of {name} was replaced by another function, which a replay would not call; call step() outside "
                     "the function.")
-        if any(getattr(self.optimizer, key, None) is not None for key in ("grad_scale", "found_inf")):
-            return f"{name} is stepped by a GradScaler, which scales inside of the update; call scaler.step() outside the function."
+        if self._is_scaled():
+            return _SCALED.format(name)
         states = self.optimizer.state.values()
         if _overlap([tensor for state in states for tensor in state.values() if isinstance(tensor, torch.Tensor)]):
             return f"Two parameters of {name} share a tensor of their state, and a captured step updates each for itself."
@@ -95,6 +97,10 @@ class Optimizer:
         if _overlap([parameter for group in self.optimizer.param_groups for parameter in group["params"]]):
             return f"Two parameters of {name} share memory, and a captured step updates each for itself; give one of them."
         return ""
+
+    def _is_scaled(self) -> bool:
+        """Whether a GradScaler has given it what a fused update scales by; it takes it away after the update."""
+        return any(getattr(self.optimizer, key, None) is not None for key in _OF_A_SCALER)
 
     def write_numbers(self, ahead: Mapping[int, Mapping[str, Any]] = _NONE_AHEAD) -> str:
         """Puts the options where the operator reads them: before every call. ``ahead``: of groups by their index, options that the
@@ -194,7 +200,7 @@ class Optimizer:
         optimizer = self.optimizer
         name = f"the state, a parameter or a hook of {type(optimizer).__name__}"
         own = optimizer.__dict__
-        reads = [Read(ENTRY, own, key, name) for key in ("state", "param_groups", *_METHODS)]
+        reads = [Read(ENTRY, own, key, name) for key in ("state", "param_groups", *_METHODS, *_OF_A_SCALER)]
         reads += [Read(ENTRY, entries_of(kind), key, f"{kind.__name__}.{key}") for kind in type(optimizer).__mro__[:-1] for key in _METHODS]
         reads += [Read(VALUES, each, None, name) for each in (*self._hooks_on_step(), optimizer.state)]
         reads.append(Read(SIZE, optimizer.param_groups, None, name))
@@ -254,6 +260,10 @@ class Optimizer:
         if closure is not None:
             with torch.enable_grad(), quiet.as_before():
                 loss = closure()
+        if self._is_scaled():
+            _refuse(_SCALED.format(type(self.optimizer).__name__))
+            self._run_pytorchs(self._kind.step, quiet)
+            return loss
         if self.is_changed_apart:
             _refuse("Code that runs apart changes the optimizer's options, and its step() comes after; change them outside of the function, or give "
                     "a plateau's scheduler the tensor, scheduler.step(loss), after step().")
