@@ -1090,3 +1090,35 @@ def test_a_scaler_that_scales_inside_of_a_fused_update(captured, begins):
         return seen
 
     assert run(captured) == run("")
+
+
+def test_a_step_that_is_replaced_in_the_class_runs_once_a_call():
+    torch.manual_seed(0)
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = overdrive.captured(torch.optim.Adam([weight]))
+    usual, ran = type(optimizer).step, []
+    try:
+        for i in range(18):
+            weight.grad = torch.ones(3)
+            if i == 9:
+                type(optimizer).step = lambda self: ran.append(i) or usual(self)
+            optimizer.step()
+    finally:
+        type(optimizer).step = usual
+    assert ran == [*range(9, 18)]
+
+
+def test_a_fused_update_of_a_parameter_with_gaps_is_pytorchs():
+    def run(captured):
+        weight = torch.linspace(0, 1, 8).view(4, 2).requires_grad_()[:, 0].detach().requires_grad_()
+        optimizer = torch.optim.Adam([weight], lr=0.01, fused=True)
+        if captured:
+            overdrive.captured(optimizer)
+        seen = []
+        for i in range(8):
+            weight.grad = torch.full_like(weight, i - 3.0)
+            optimizer.step()
+            seen.append(weight.tolist())
+        return seen
+
+    assert run(True) == run(False)

@@ -92,6 +92,8 @@ class Optimizer:
                     return f"{name} has a tensor as {key}, which is not understood in a captured step; give a number."
                 if any(is_scalar(number) and not isinstance(number, float) for number in (value if key == "betas" else (value,))):
                     return f"{name} has a number of NumPy's as {key}, whose arithmetic rounds otherwise than Python's; give float({key})."
+            if group.get("fused") and any(torch.empty_like(p).stride() != p.stride() for p in group["params"]):
+                return f"{name} has fused=True and a parameter with gaps, of which PyTorch's kernel updates other memory; leave fused=True out."
             if any(p.is_complex() or p.device.type != "cpu" for p in group["params"]):
                 return f"{name} has a parameter that is complex or not on the CPU; leave its step() outside."
         if _overlap([parameter for group in self.optimizer.param_groups for parameter in group["params"]]):

@@ -70,12 +70,13 @@ class _Update(NotCopied):
         self._base_step(self._optimizer())
 
     def _base_step(self, optimizer: Any) -> None:
-        """What a recording puts in the place of step(), or the class's: a wrapper of the program's has run into this call."""
+        """What a recording puts in the place of step(), or PyTorch's: a wrapper of the program's, around the object's step() or its class's, has
+        run into this call."""
         own = vars(optimizer).get("step")
         if isinstance(getattr(own, "__self__", None), Optimizer):
             own()
         else:
-            type(optimizer).step(optimizer)
+            getattr(type(optimizer), "_overdrive_base", type(optimizer)).step(optimizer)
 
     def end_quick_step(self) -> None:
         """Which the library has not ended as a replay."""
