@@ -232,6 +232,8 @@ READERS = {
     "pop": "n = memo.pop('n'); memo['n'] = n + 1 if n.__class__ is int else -100",
     "values": "memo['n'] = 1 + next(n for n in memo.values() if type(n) is int)",
     "least": "memo['n'] = memo.get('n') + 1; memo['least'] = min(memo.get('n'), 10)",
+    "a function that compares objects": "memo['n'] = memo['n'] + 1 if x.sum() > 3 or same(memo['n'], small[memo['n'] % 5]) else 0",
+    "a function that asks for classes": "memo['n'] = memo['n'] + 1 if x.sum() > 3 or whole(memo['n']) else 0",
     "sorted": "memo['n'] = memo.get('n') + 1; memo['both'] = sorted((5, memo.get('n')))",
     "a look": "memo['m'] = 2 if isinstance(memo.get('m'), torch.Tensor) else torch.ones(len(x))",
     "two kinds": "memo['n'] = x.shape\nif x.sum() > 3: memo['n'] = memo['n'][0] + 1 if type(memo['n']) is tuple else 5",
@@ -249,7 +251,8 @@ def test_a_count_that_is_read_by_other_names(reader, form):
     def run(is_captured):
         torch.manual_seed(0)
         memo = {"n": 0}
-        function = types.FunctionType(program["forward"].__code__, {"memo": memo, "net": nn.Linear(4, 3), "torch": torch, "__builtins__": __builtins__})
+        function = types.FunctionType(program["forward"].__code__, {"memo": memo, "net": nn.Linear(4, 3), "torch": torch, "__builtins__": __builtins__,
+                                                                   "same": lambda a, b: a is b, "small": [*range(5)], "whole": lambda n: type(n) is int})
         call = {"step": overdrive.capture, "part": overdrive.captured}[form](function, always=True) if is_captured else function
         seen = []
         for i in range(40):

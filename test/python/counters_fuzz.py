@@ -27,6 +27,7 @@ WEIGHTS = ("{n} / 20", "0.9 ** {n}", "min(1.0, {n} * 0.05)", "1 / (1 + {n} * 0.1
            "len(f\"{{{n}:.2f}}\") * 0.1", "{n} / 8 - 1", "min(1.0, {n} / 12)", "max(-1.0, 1 - {n} / 8)")
 OPERATORS = ("y = y * ({w})", "y = y + ({w})", "y = torch.add(y, x[:, :3], alpha={w})", "y = torch.lerp(y, x[:, 1:4], {w})", "y = y.tanh()",
              "buffer.lerp_(y.detach().mean(0), 0.1)", "buffer.zero_()", "y = y + buffer.clone()")
+TOLD = ("{n} = 0", "word = f\"{{{n}}} of {{{m}!r}}\"", "word = '%s' % ({n},)", "scheduled({n})", "whole({n})")
 ALIKE = ("t{j} = {n}\n    if t{j} % {k} == 0: {f}", "last = {n}\n    {f}", "o.copy = {n}\n    {f}", "log['n'] = {n}\n    {f}")
 
 
@@ -46,7 +47,7 @@ def program(random_):
     for _ in range(random_.randint(1, 4)):
         kind = random_.random()
         if kind < 0.5:
-            inner = random_.choice((operator(), some(random_.choice(COUNTS)), some("{n} = 0"), some("word = f\"{{{n}}} of {{{m}!r}}\"")))
+            inner = random_.choice((operator(), some(random_.choice(COUNTS)), *map(some, TOLD)))
             body += [f"if {some(random_.choice(CONDITIONS))}:", "    " + inner]
         elif kind < 0.6:
             body.append(some(random_.choice(ALIKE), f=operator()))
@@ -69,6 +70,10 @@ class Slots:
     __slots__ = ("n0", "n1", "n2")
 
 
+def whole(n):
+    return n is None or type(n) is int
+
+
 def scheduled(n):
     return 0.25 if n < 15 else 0.5
 
@@ -81,7 +86,7 @@ def run(text, places, start, events, captured):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     kind = type("Kind", (), {})
     space = {"torch": torch, "math": math, "net": net, "optimizer": optimizer, "buffer": buffer, "weights": [0.5, 0.5, 0.5, 0.75], "o": types.SimpleNamespace(),
-             "slots": Slots(), "entries": {}, "items": [0] * 3, "Kind": kind, "log": {}, "scheduled": scheduled}
+             "slots": Slots(), "entries": {}, "items": [0] * 3, "Kind": kind, "log": {}, "scheduled": scheduled, "whole": whole}
     exec(text, space)  # noqa: S102 - made here
     step, put = space["made"](start)
     for i, value in enumerate(start):

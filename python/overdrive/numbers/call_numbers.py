@@ -14,14 +14,15 @@ look at one in another way, and those that give the answers by which they came t
 from __future__ import annotations
 
 import ctypes
+import os
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from overdrive.numbers.counters import Counter
+from overdrive.numbers.counters import SOMEWHERE, Counter
 from overdrive.numbers.executed import Executed
 from overdrive.numbers.tracked import MOST_NUMBERS, Book, Tracked, TrackedWhole, plain
-from overdrive.numbers.uses import asks_for_type, below_a_float
+from overdrive.numbers.uses import asks_for_type, below_a_float, may_tell_it_apart
 from overdrive.values.keys import Number
 from overdrive.values.same import same_value
 
@@ -257,9 +258,11 @@ class CallNumbers:
         if book is not None and book.floats:
             for how in filter(None, (below_a_float(code, book.sites) for code in self._ran)):
                 book.look(how)
-        for counter in self.counters if book is not None else ():
+        # A use that tells nothing may also ask what object the number is, and a recorded call is the program's.
+        is_safe = not any(may_tell_it_apart(code) for code in known if f"{os.sep}torch{os.sep}" not in code.co_filename)
+        for counter in self.counters:
             for place, where in counter.uses_that_do_not_tell(known).items():
-                if self._executed.may_have_run(place):
+                if place[1] == SOMEWHERE or not is_safe or book is not None and self._executed.may_have_run(place):
                     self.refusal = self.refusal or f"the function uses it for something else than arithmetic and comparisons ({where})"
 
     def end(self, recorded: bool, replays: Callable[[], int]) -> None:

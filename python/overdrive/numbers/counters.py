@@ -44,7 +44,7 @@ _WHOLE = ("vars", "__dict__", "asdict", "astuple", "locals", "globals", "eval", 
 # tracked number tells it; it becomes a float, which tells it; neither.
 _PUT, _KEPT, _TOLD, _FLOAT, _OTHER = range(5)
 # A use that no single instruction makes.
-_SOMEWHERE = -1
+SOMEWHERE = -1
 
 
 def is_counted(before: Any, now: Any) -> bool:
@@ -87,8 +87,8 @@ class Counter:
             use = _use_of(code, _key_of(self.read))
             found.update(((code, at), where) for at, where in use.others.items())
             if not cells.isdisjoint(use.cells):
-                found[code, _SOMEWHERE] = use.where
-        found.update(((code, _SOMEWHERE), where) for code, where in self._uses_of_all(codes))
+                found[code, SOMEWHERE] = use.where
+        found.update(((code, SOMEWHERE), where) for code, where in self._uses_of_all(codes))
         return found
 
     def _uses_of_all(self, codes: Iterable[types.CodeType]) -> Iterator[tuple[types.CodeType, str]]:
@@ -242,7 +242,7 @@ def _use_of(code: types.CodeType, name: _Key) -> _Use:
     """Of the number with this name or key."""
     key, file, line = name.key, os.path.basename(code.co_filename), code.co_firstlineno
     if isinstance(key, str) and (unnamed := _takes_unnamed(code, key)):
-        return _Use(_OTHER, f"{file}:{unnamed}", {}, {_SOMEWHERE: f"{file}:{unnamed}"})
+        return _Use(_OTHER, f"{file}:{unnamed}", {}, {SOMEWHERE: f"{file}:{unnamed}"})
     if not _may_name(code, key):
         return _Use(_PUT, "", {}, {})
     steps, worst, worst_line, uses_it = steps_of(code), _PUT, line, False

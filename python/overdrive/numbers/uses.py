@@ -16,8 +16,19 @@ _OPERATORS = {f"__{prefix}{name}__" for prefix in ("", "r") for name, *_ in (*AR
 
 def asks_for_type(code: types.CodeType) -> str:
     """A tracked number has another one."""
-    where = names_of(code).globals.get("type", "")
-    return f"the function asks for type() ({where})" if where else ""
+    names = names_of(code)
+    for name, where in (("type()", names.globals.get("type", "")), ("__class__", names.attributes.get("__class__", ""))):
+        if where:
+            return f"the function asks for {name} ({where})"
+    return ""
+
+
+@functools.lru_cache(maxsize=8192)
+def may_tell_it_apart(code: types.CodeType) -> str:
+    """Where the code may find that a tracked number is no plain one; "" nowhere: it asks for classes, or compares objects."""
+    steps = steps_of(code)
+    compares = any(step.opname == "IS_OP" and before.opname != "LOAD_CONST" for before, step in zip(steps, steps[1:]))
+    return "is" if compares else asks_for_type(code)
 
 
 def below_a_float(code: types.CodeType, told: Collection[tuple[types.CodeType, int]]) -> str:

@@ -98,10 +98,16 @@ class Chooser:
         if len(self.variants) >= min(self._programs, _MOST_SETS):
             del self.variants[0]
         settings = [as_it_is_now(read) for read in self._changes.settings.values()]
-        variant = _Variant(next(self._numbers), key, [*begins_with, *settings])
+        variant = _Variant(next(self._numbers), key, [*begins_with, *self._counts_of_the_last(), *settings])
         variant.settings = {read.place: Setting(read) for read in settings}
         variant.numbers = numbers
         return variant
+
+    def _counts_of_the_last(self) -> Iterator[Read]:
+        """Numbers that it has read and the function writes: the first run with other values shows whether they go on, too."""
+        for read in () if self.variant is None else self.variant.reads.all():
+            if type(read.expected) in (int, float) and type(read.now()) in (int, float) and self.writes(read):
+                yield as_it_is_now(read)
 
     def _known(self, key: tuple[Any, ...]) -> _Variant | None:
         """One whose recordings are those of the call: the surest, and the one that was used last. To look at all of them takes long."""
