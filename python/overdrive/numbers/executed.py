@@ -30,6 +30,8 @@ class Executed:
     def __enter__(self) -> None:
         self._is_on = bool(self._wanted) and sys.gettrace() is None
         if self._is_on:
+            if sys.version_info[:2] == (3, 12):  # which tells instructions to those that begin to trace after somebody has asked for them
+                sys._getframe().f_trace_opcodes = True
             sys.settrace(self._enter)
 
     def __exit__(self, *_: object) -> None:
@@ -43,6 +45,7 @@ class Executed:
         if frame.f_code not in self._wanted:
             return None
         self._entered.add(frame.f_code)
+        frame.f_trace = self._run  # before the next line, for Python 3.13
         frame.f_trace_opcodes = True
         return self._run
 
