@@ -405,3 +405,53 @@ def test_a_number_that_stays_when_a_recorded_call_throws_is_plain():
         with contextlib.suppress(ValueError):
             step(torch.ones(2))
         assert (type(box.n), type(box.at), box.n, box.at) == (int, int, call + 1, call)
+
+
+def test_a_count_beside_flags_that_take_turns():
+    """Each run is the first with its flags, until it is known that the count goes on."""
+    def run(captured):
+        torch.manual_seed(0)
+        net, counts = nn.Linear(6, 3), types.SimpleNamespace(updates=0)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+        def train(x, is_first, is_last):
+            if is_first:
+                optimizer.zero_grad()
+            loss = net(x).square().mean() / 2
+            loss.backward()
+            if is_last:
+                optimizer.step()
+            counts.updates += 1
+            return loss
+
+        step = overdrive.capture(train, always=True) if captured else train
+        return [(step(torch.randn(4, 6), i % 2 == 0, i % 2 == 1).item(), counts.updates) for i in range(60)], step
+
+    (wanted, _), (got, step) = run(False), run(True)
+    assert got == wanted and step.stats()["replayed"] > 24, step.refusal()
+
+
+def test_a_count_of_which_calls_told_becomes_what_has_no_such_answer():
+    """Between two calls, so that the operator is the function's error, in its middle."""
+    def run(captured):
+        counts, total = types.SimpleNamespace(n=5), torch.zeros(2)
+
+        def train(x):
+            total.add_(x)
+            if counts.n & 1:
+                print(f"{counts.n}", end="")
+            counts.n = (counts.n + 1) % 5
+            return total * 2
+
+        step, seen = overdrive.capture(train) if captured else train, []
+        for i in range(30):
+            if i == 18:
+                counts.n = 0.3
+            with contextlib.suppress(TypeError):
+                step(torch.ones(2))
+            if i == 19:
+                counts.n = 2
+            seen.append((total.tolist(), counts.n))
+        return seen
+
+    assert run(True) == run(False)

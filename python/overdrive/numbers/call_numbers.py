@@ -119,7 +119,7 @@ class CallNumbers:
         self._after_apart: dict[int, Book] = {}
         # Why each value has a recording of its own, or, with counters, why none is replayed; the answers that calls give which are not.
         self.refusal = ""
-        self._way: tuple[Any, tuple[bool, ...]] | None = None
+        self._way: tuple[list[type], Any, tuple[bool, ...]] | None = None
         # Whether it is that one recording makes other numbers of them than another one, maybe for other sizes.
         self.differs = False
         # Whether a counter has come to rest since the first recording, as a rate does after a warm-up: a call that finds and leaves the
@@ -172,9 +172,9 @@ class CallNumbers:
     def _goes_that_way(self, values: list[Any]) -> bool:
         """Whether a call comes to what is refused."""
         assert self._way is not None
-        ask, answers = self._way
+        kinds, ask, answers = self._way
         try:
-            return bool(ask(values) == answers)
+            return [*map(type, values)] == kinds and bool(ask(values) == answers)
         except ArithmeticError:
             return False
 
@@ -355,7 +355,7 @@ class CallNumbers:
     def _note(self, book: Book) -> None:
         if book.looked or not all(self._left):
             self.refusal = book.looked or "the function puts something else there"
-            self._way = _function_of(book.answers_before), tuple(book.answers_before.values())
+            self._way = [*map(type, self._values)], _function_of(book.answers_before), tuple(book.answers_before.values())
             return
         self._let_go_of_unused(book)
         texts = _Texts(book, self._left_texts())

@@ -42,8 +42,8 @@ class Chooser:
         # The last used one comes last, and is that of the call under way.
         self.variants: list[_Variant] = []
         self.variant: _Variant | None = None
-        # Whether the function gives a place values, as far as its code is known. The learner's.
-        self.writes: Callable[[Read], bool] = lambda read: False
+        # Whether the function reads a place and gives it values, as far as its code is known. The learner's.
+        self.may_count: Callable[[Read], bool] = lambda read: False
         # Sets of values that calls had and no recording is for, with the turn of the first such call; the last one, and how many turns there were.
         self._seen: list[tuple[Any, tuple[int, int, int]]] = []
         self._last_seen: Any = None
@@ -86,7 +86,7 @@ class Chooser:
             if changed.kind in (ENTRY, CELL) and tensors_in(now):
                 self._changes.written_elsewhere[changed.place] = changed
             # A count of which no run that was watched has shown yet that it goes on.
-            is_its_own = is_counted(changed.expected, now) and self.writes(changed)
+            is_its_own = is_counted(changed.expected, now) and self.may_count(changed)
             return changed.told(), (changed.place, now if is_number(now) else id(now)), is_its_own
         if before.key[0] != key[0]:
             return other_number(before.key[0], key[0]), None, False
@@ -106,7 +106,7 @@ class Chooser:
     def _counts_of_the_last(self) -> Iterator[Read]:
         """Numbers that it has read and the function writes: the first run with other values shows whether they go on, too."""
         for read in () if self.variant is None else self.variant.reads.all():
-            if type(read.expected) in (int, float) and type(read.now()) in (int, float) and self.writes(read):
+            if type(read.expected) in (int, float) and type(read.now()) in (int, float) and self.may_count(read):
                 yield as_it_is_now(read)
 
     def _known(self, key: tuple[Any, ...]) -> _Variant | None:
