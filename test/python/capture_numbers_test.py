@@ -247,7 +247,8 @@ READS = ["math.sqrt(v) > 1.7", "math.isclose(v, 3.0)", "cos(v) < -0.9", "math.di
          "'%.1f' % (v if v else 0.0) == '3.0'", "math.sqrt(v or 1.0) > 1.7",
          "math.sqrt(-v * -1) > 1.7", "math.sqrt(abs(v)) > 1.7", "math.sqrt([v][0]) > 1.7", "math.sqrt(max(v, 0.5)) > 1.7", "math.fsum((v, 1.0)) > 4",
          "math.hypot(*(v, 1.0)) > 3", "math.sqrt(x.numel() * v) > 1.7", "math.sqrt(dict(v=v)['v']) > 1.7", "math.sqrt((lambda: v)()) > 1.7",
-         "math.sqrt(v if x.dim() else 1.0) > 1.7", "math.sqrt(types.SimpleNamespace(v=v).v) > 1.7", "[math.sqrt(w) for w in (v,)][0] > 1.7"]
+         "math.sqrt(v if x.dim() else 1.0) > 1.7", "math.sqrt(types.SimpleNamespace(v=v).v) > 1.7", "[math.sqrt(w) for w in (v,)][0] > 1.7",
+         "math.sqrt(locals()['v']) > 1.7", "math.sqrt(eval('v')) > 1.7"]
 MODULES = "array, cmath, ctypes, datetime, decimal, fractions, json, math, operator, statistics, struct, types"
 
 

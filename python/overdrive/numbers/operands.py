@@ -6,11 +6,14 @@ from typing import Any
 
 import torch
 
+from overdrive.reads.finds import NOTHING, UNSET, dict_of, value_of
 from overdrive.reads.steps import Step, steps_of
 
 # Numbers of a call are of classes of their own, and no container.
 _PLAIN = frozenset((int, float, bool, str, type(None), torch.Size, torch.dtype, torch.device, torch.Tensor, torch.nn.Parameter))
-_LOADS = ("LOAD_CONST", "LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
+_LOADS = {"LOAD_CONST": "const", "LOAD_FAST": "local", "LOAD_DEREF": "local", "LOAD_GLOBAL": "global"}
+# Functions that make nothing but of what they are given, as those of math do, and methods of tensors.
+_OF_OPERANDS = (len, abs, min, max)
 _EXPRESSION = (*_LOADS, "LOAD_ATTR", "LOAD_METHOD", "CALL", "BINARY_OP", "BINARY_SUBSCR", "UNARY_NEGATIVE")
 # An operand that is plain, whatever it is, and one of which nothing is known.
 _ANY_PLAIN: Any = 0
@@ -38,14 +41,14 @@ def _run(step: Step, stack: list[Any], frame: types.FrameType) -> None:
     """What the instruction leaves of an expression, of which the first operands may lie below."""
     name = step.opname
     if name in _LOADS:
-        stack.append(_value_of(step, frame))
+        value = value_of((_LOADS[name], step.argval), frame)
+        stack.append(_UNKNOWN if value is NOTHING or value is UNSET else value)
         return
     taken = [stack.pop() if stack else _UNKNOWN for _ in range({"CALL": step.arg + 1, "BINARY_OP": 2, "BINARY_SUBSCR": 2}.get(name, 1))]
     if name in ("LOAD_ATTR", "LOAD_METHOD"):
         stack.append(_attribute_of(taken[0], str(step.argval)))
     elif name == "CALL":
-        is_of_c = isinstance(taken.pop(), (types.BuiltinFunctionType, types.MethodDescriptorType))
-        stack.append(_ANY_PLAIN if is_of_c and all(map(_is_plain, taken)) else _UNKNOWN)
+        stack.append(_ANY_PLAIN if _is_of_its_operands(taken.pop()) and all(map(_is_plain, taken)) else _UNKNOWN)
     else:
         stack.append(_ANY_PLAIN if all(map(_is_plain, taken)) else _UNKNOWN)
 
@@ -54,22 +57,23 @@ def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN
 
 
-def _value_of(step: Step, frame: types.FrameType) -> Any:
-    if step.opname == "LOAD_CONST":
-        return step.argval
-    places = (frame.f_locals,) if step.opname in ("LOAD_FAST", "LOAD_DEREF") else (frame.f_locals, frame.f_globals, frame.f_builtins)
-    return next((place[step.argval] for place in places if step.argval in place), _UNKNOWN)
+def _is_of_its_operands(function: Any) -> bool:
+    is_of_math = isinstance(function, types.BuiltinFunctionType) and function.__module__ == "math"
+    return is_of_math or isinstance(function, types.MethodDescriptorType) or any(function is each for each in _OF_OPERANDS)
 
 
 def _attribute_of(value: Any, name: str) -> Any:
     """Without a call of the program's code."""
+    kind = type(value)
     if isinstance(value, types.ModuleType):
         return vars(value).get(name, _UNKNOWN)
-    if type(value) in (torch.Tensor, torch.nn.Parameter, torch.Size):
-        found = getattr(type(value), name, None)
-        is_of_c = isinstance(found, (types.MethodDescriptorType, types.GetSetDescriptorType)) and name not in getattr(value, "__dict__", ())
-        return found if is_of_c and isinstance(found, types.MethodDescriptorType) else _ANY_PLAIN if is_of_c and name == "shape" else _UNKNOWN
-    own = getattr(value, "__dict__", None)
-    if type(own) is not dict or hasattr(type(value), name):
+    if kind in (torch.Tensor, torch.nn.Parameter, torch.Size):
+        found = getattr(kind, name, None)
+        if name in getattr(value, "__dict__", ()):
+            return _UNKNOWN
+        if isinstance(found, types.MethodDescriptorType):
+            return found
+        return _ANY_PLAIN if name == "shape" and isinstance(found, types.GetSetDescriptorType) else _UNKNOWN
+    if type(kind.__getattribute__) is not types.WrapperDescriptorType or any(name in vars(each) for each in kind.__mro__):
         return _UNKNOWN
-    return own.get(name, _UNKNOWN)
+    return (dict_of(value) or {}).get(name, _UNKNOWN)
