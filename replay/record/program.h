@@ -53,7 +53,8 @@ struct Memory {
   // Of a first recording: whether a leaf had it as its gradient at the end.
   bool is_left_as_gradient = false;
   int input = -1;
-  // Of a wrapped number: as Argument::number.
+  // Of a wrapped number: as in Argument.
+  bool is_passed = false;
   int number = -1;
 };
 
@@ -81,6 +82,8 @@ struct Argument {
   c10::IValue constant = {};
   // Index of a value; -1 for an undefined tensor.
   c10::SmallVector<int, 1> values = {};
+  // Whether the constant is a float that the operator has from the program (passed_numbers.h).
+  bool is_passed = false;
   // Which of the call's numbers the constant is; -1: the same in every call.
   int number = -1;
 

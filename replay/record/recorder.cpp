@@ -95,9 +95,15 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function)
   // Below the key of autocast, which hides itself from the operators that it calls, nobody knows any more.
   if (recorder && at::autocast::is_autocast_enabled(at::kCPU)) recorder->note_autocast();
   const auto schema = function.operator_schema();
-  if (!recorder || !schema || schema->is_mutable()) return nullptr;
-  engine::for_each_input(function, [&](const at::Tensor& tensor) { recorder->note_given(tensor); });
-  return nullptr;
+  if (!recorder || !schema) return nullptr;
+  if (!schema->is_mutable())
+    engine::for_each_input(function, [&](const at::Tensor& tensor) { recorder->note_given(tensor); });
+  return recorder->passed_numbers().begin_operator(function);
+}
+
+std::unique_ptr<at::ObserverContext> observe_node(const at::RecordFunction& function) {
+  Recorder* recorder = Recorder::active();
+  return recorder ? recorder->passed_numbers().begin_node(function) : nullptr;
 }
 
 // Of an input, as it was before the call.
@@ -125,16 +131,21 @@ class GradientOfInput {
 struct ThreadRecording {
   explicit ThreadRecording(Recorder* recorder)
       : observer(at::addThreadLocalCallback(
-            at::RecordFunctionCallback(&observe).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {
+            at::RecordFunctionCallback(&observe).needsInputs(true).scopes({at::RecordScope::FUNCTION}))),
+        // Without its inputs: a node that finds a second reference to a gradient does not keep it.
+        of_nodes(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(&observe_node).scopes({at::RecordScope::BACKWARD_FUNCTION}))) {
     exchange_active_recorder(recorder);
   }
   ~ThreadRecording() {
     exchange_active_recorder(nullptr);
+    at::removeCallback(of_nodes);
     at::removeCallback(observer);
   }
   ThreadRecording(const ThreadRecording&) = delete;
   ThreadRecording& operator=(const ThreadRecording&) = delete;
   const at::CallbackHandle observer;
+  const at::CallbackHandle of_nodes;
   c10::impl::IncludeDispatchKeyGuard included{kKey};
 };
 

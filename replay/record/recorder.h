@@ -5,6 +5,7 @@
 #pragma once
 
 #include "replay/record/environment.h"
+#include "replay/record/passed_numbers.h"
 #include "replay/record/program.h"
 
 #include <functional>
@@ -73,6 +74,7 @@ class Recorder {
 
   // A tensor that any operator was given, composite ones included.
   void note_given(const at::Tensor& tensor);
+  PassedNumbers& passed_numbers() { return passed_numbers_; }
   // An operator was called under autocast.
   void note_autocast() { program_.uses_autocast = true; }
   // Weights whose kept casts are among the inputs.
@@ -106,6 +108,8 @@ class Recorder {
   Argument argument(const c10::IValue& value, const std::string& name, std::vector<bool>* fresh);
   int value(const at::Tensor& tensor, const std::string& name, bool result, bool* fresh = nullptr);
   int memory(const at::Tensor& tensor, bool result, bool* fresh);
+  // Whether the operator under way has the float from the program, and its backward with it.
+  bool is_passed(double number);
   void note_input(const at::Tensor& input, int index);
   int input_memory(const at::Tensor& tensor, bool result);
   int64_t offset_of(const at::Tensor& tensor, int memory, const std::string& name);
@@ -170,6 +174,7 @@ class Recorder {
   size_t outside_of_forward_ = 0;
   // Whether an array was lifted.
   bool any_array_ = false;
+  PassedNumbers passed_numbers_;
   // By storage.
   std::unordered_map<const c10::StorageImpl*, WeakTensor> owners_;
   // By storage, kept so that no address is used again.

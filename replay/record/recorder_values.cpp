@@ -56,8 +56,15 @@ Argument Recorder::argument(const c10::IValue& value, const std::string& name, s
     if (!comparable(value))
       refuse(c10::str(name, " has ", text_of(value), " as an argument, which is not understood."));
     result.constant = value;
+    result.is_passed = !fresh && value.isDouble() && is_passed(value.toDouble());
   }
   return result;
+}
+
+bool Recorder::is_passed(double number) {
+  if (!passed_numbers_.has(number)) return false;
+  passed_numbers_.keep_for_backward(number);
+  return true;
 }
 
 int Recorder::value(const at::Tensor& tensor, const std::string& name, bool result, bool* fresh) {
@@ -121,6 +128,8 @@ int Recorder::memory(const at::Tensor& tensor, bool result, bool* fresh) {
                 .address = storage->data()};
   if (!result && tensor.dim() == 0 && memory.bytes <= kConstantBytes) {
     memory.constant.assign(static_cast<const char*>(memory.address), memory.bytes);
+    memory.is_passed = tensor.unsafeGetTensorImpl()->is_wrapped_number() &&
+                       tensor.scalar_type() == at::kDouble && is_passed(*tensor.const_data_ptr<double>());
   }
   program_.memories.push_back(std::move(memory));
   return known->second;

@@ -51,7 +51,8 @@ bool is_read_as(const Program& program, int index, const MayDiffer& is_others) {
 // Whether the memory is a number that LibTorch wrapped, and those who read it take any.
 bool may_be_any(const Program& program, int index) {
   const Memory& memory = program.memories[index];
-  if (memory.origin != Origin::kConstant || memory.written || memory.constant.size() < sizeof(double))
+  if (memory.origin != Origin::kConstant || !memory.is_passed || memory.written ||
+      memory.constant.size() < sizeof(double))
     return false;
   for (const Value& value : program.values) {
     if (value.memory == index && (!value.wrapped || value.type != at::kDouble || value.offset != 0))
@@ -126,7 +127,7 @@ Refusal CallNumbers::find_arguments(const Program& before, Program& now, const M
     for (size_t k = 0; k < x.in.size(); ++k) {
       if (!is_double(x.in[k]) || !is_double(y.in[k]) || is_number(i, k) || is_others(i, k)) continue;
       const double was = x.in[k].constant.toDouble(), is = y.in[k].constant.toDouble();
-      const int number = same_bits(was, is) ? -1 : number_of(was, is);
+      const int number = same_bits(was, is) || !y.in[k].is_passed ? -1 : number_of(was, is);
       if (number < 0 || !takes_any_number(now, y)) continue;
       arguments_.push_back({static_cast<int>(i), static_cast<int>(k), static_cast<size_t>(number)});
       y.in[k].number = number;

@@ -52,7 +52,7 @@ def mixed(net, x, y, beta):
     """As an operand, as an argument of operators, and in arithmetic of the program's."""
     z = net(x)
     loss = nn.functional.mse_loss(z, y) + beta * z.square().mean() + (1 - beta) * z.abs().mean() - z.mean() / (2 * beta)
-    return loss + torch.add(z, y, alpha=beta).mean() + z.clamp(-beta, beta).sum() + torch.lerp(z, y, beta).mean()
+    return loss + torch.add(z, y, alpha=beta).mean() + z.clamp(-beta, beta).sum() + torch.lerp(z.detach(), y, beta).mean()
 
 
 RAMP = [0.01 * i for i in range(1, 40)]
@@ -315,3 +315,33 @@ def train(x):
  return x * (2.0 if rate < 0.3 else 1.0)
 """)
     same_as_eager(source, 40)
+
+
+def interpolated(net, x, y, beta):
+    """Its gradient is a product by 1 - (1 - beta / 8), which is beta / 8 for numbers with few digits."""
+    return torch.lerp(net(x), y, 1 - beta / 8).square().mean()
+
+
+def interpolated_beside(net, x, y, beta):
+    z = net(x)
+    return torch.lerp(z, y, 1 - beta / 8).square().mean() + (beta / 8) * z.mean()
+
+
+def smoothed(net, x, y, beta):
+    """Its loss has a product by 1 - label_smoothing inside of it."""
+    return nn.functional.cross_entropy(net(x), y, label_smoothing=1 - beta / 8)
+
+
+def smoothed_beside(net, x, y, beta):
+    z = net(x)
+    return nn.functional.cross_entropy(z, y, label_smoothing=1 - beta / 8) + (beta / 8) * z.square().mean()
+
+
+@pytest.mark.parametrize("loss", [interpolated, interpolated_beside, smoothed, smoothed_beside])
+def test_a_number_of_libtorchs_that_has_the_bits_of_one_of_the_programs(loss):
+    """In the recorded calls alone, in which the numbers have few digits; in float64, whose products have the last bits of a number."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        same(loss, [*(0.5 + 0.25 * i for i in range(14)), *(5.3 - 0.17 * i for i in range(24))])
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -1,7 +1,10 @@
 """Updates of optimizers in captured steps and parts beside eager ones, where gradients are no plain inputs: they lie in a parameter's
 memory, or the update changes them, or some calls make no update."""
+import contextlib
+
 import pytest
 import torch
+from torch.optim import optimizer as every_optimizer
 
 import overdrive
 
@@ -239,3 +242,111 @@ def test_fused_updates(as_part, kind, dtype):
     for want, got in zip(*sides):
         assert_same(want, got)
     assert (overdrive.part_of(part) if as_part else step).stats()["replayed"] > 10
+
+
+def halve(optimizer, *_):
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                p.grad.mul_(0.5)
+
+
+@contextlib.contextmanager
+def of_the_class(opt):
+    before = torch.optim.AdamW.step
+
+    def step(self, closure=None):
+        halve(self)
+        return before(self, closure)
+
+    torch.optim.AdamW.step = step
+    try:
+        yield
+    finally:
+        torch.optim.AdamW.step = before
+
+
+@contextlib.contextmanager
+def of_the_object(opt):
+    def step(closure=None):
+        halve(opt)
+        return torch.optim.AdamW.step(opt, closure)
+
+    opt.step = step
+    try:
+        yield
+    finally:
+        del opt.step
+
+
+@contextlib.contextmanager
+def hooked(opt, register):
+    handle = register(halve)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def set_to(holder, **values):
+    space = holder if isinstance(holder, dict) else holder.__dict__
+    before = {key: space[key] for key in values if key in space}
+    space.update(values)
+    try:
+        yield
+    finally:
+        for key in values:
+            del space[key]
+        space.update(before)
+
+
+CHANGES = {
+    "a hook": lambda opt: hooked(opt, opt.register_step_pre_hook),
+    "a hook of all": lambda opt: hooked(opt, every_optimizer.register_optimizer_step_pre_hook),
+    "step() of the class": of_the_class,
+    "step() of the object": of_the_object,
+    "a scaler": lambda opt: set_to(opt, grad_scale=torch.tensor(2.0), found_inf=torch.tensor(0.0)),
+    "a scaler that skips": lambda opt: set_to(opt, grad_scale=torch.tensor(2.0), found_inf=torch.tensor(1.0)),
+    "a rate that is a tensor": lambda opt: set_to(opt.param_groups[0], lr=torch.tensor(0.02)),
+    "another kind": lambda opt: set_to(opt.param_groups[0], fused=None, foreach=True),
+    "differentiable": lambda opt: set_to(opt.param_groups[0], fused=None, differentiable=True),
+    "maximize": lambda opt: set_to(opt.param_groups[0], maximize=True),
+}
+
+
+@pytest.mark.parametrize("with_closure", [False, True], ids=["", "closure"])
+@pytest.mark.parametrize("fused", [False, True], ids=["", "fused"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_the_function_changes_of_its_update_is_seen_where_it_steps(change, fused, with_closure):
+    """The question whether step() can be recorded is asked before the call, and again inside of it."""
+    if "scaler" in change and not fused:
+        pytest.skip("PyTorch's scaler gives it to fused updates alone")
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 4)
+        opt = torch.optim.AdamW(net.parameters(), 0.01, weight_decay=0.1, fused=fused)
+
+        def function(x, net=net, opt=opt):
+            def loss_of():
+                loss = net(x).square().mean()
+                opt.zero_grad()
+                loss.backward()
+                return loss
+
+            loss = None if with_closure else loss_of()
+            with CHANGES[change](opt):
+                return opt.step(loss_of) if with_closure else opt.step() or loss
+
+        step = overdrive.capture(function, optimizer=opt) if captured else function
+        seen = []
+        for _ in range(8):
+            step(torch.randn(3, 4))
+            seen.append(numbers(net, opt))
+        sides.append(seen)
+        assert "step" not in opt.__dict__
+        if captured and change not in ("maximize", "another kind"):
+            assert step.stats()["replayed"] == 0 and step.refusal()
+    for want, got in zip(*sides):
+        assert_same(want, got)

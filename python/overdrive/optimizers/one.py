@@ -61,6 +61,9 @@ class Optimizer:
         self.steps = 0
         # Whether a recorded step() runs PyTorch's.
         self.runs_pytorchs = False
+        # What step() of the object was before the recorded call under way, in which it is ours; None: its class's.
+        self._before: Any = None
+        self._is_in_call = False
         # Momentum or weight decay was switched on or off, which is another update.
         self.crossed = False
 
@@ -71,7 +74,7 @@ class Optimizer:
             return NOT_UNDERSTOOD.format(name)
         if any(self._hooks_on_step()):
             return f"{name} has hooks on step(), which a replay would not call; call them outside the function."
-        if not _is_pytorch_step(self.optimizer):
+        if not self._is_pytorch_step():
             return (f"step() of {name} was replaced by another function, which a replay would not call; call step() outside "
                     "the function.")
         if self._is_scaled():
@@ -99,6 +102,11 @@ class Optimizer:
         if _overlap([parameter for group in self.optimizer.param_groups for parameter in group["params"]]):
             return f"Two parameters of {name} share memory, and a captured step updates each for itself; give one of them."
         return ""
+
+    def _is_pytorch_step(self) -> bool:
+        """Whether the program's step() is PyTorch's, as a scheduler wraps it or not."""
+        own = self._before if self._is_in_call else self.optimizer.__dict__.get("step")
+        return (own is None or getattr(own, "_wrapped_by_lr_sched", False)) and is_pytorchs(own or type(self.optimizer).step) is True
 
     def _is_scaled(self) -> bool:
         """Whether a GradScaler has given it what a fused update scales by; it takes it away after the update."""
@@ -239,11 +247,14 @@ class Optimizer:
         self.written_inside.clear()
         self.is_scheduled_here = self.is_changed_apart = False
         self.steps, self._thread = 0, threading.get_ident()
-        self._before = self.optimizer.__dict__.get("step")
+        self._before, self._is_in_call = self.optimizer.__dict__.get("step"), True
         self.optimizer.step = self._step
 
     def end(self) -> None:
-        if self._before is None:
+        self._is_in_call = False
+        if getattr(self.optimizer.__dict__.get("step"), "__func__", None) is not Optimizer._step:
+            _refuse(f"The function replaces step() of {type(self.optimizer).__name__}; do so outside the function.")
+        elif self._before is None:
             del self.optimizer.step
         else:
             self.optimizer.step = self._before
@@ -258,28 +269,18 @@ class Optimizer:
         self.steps += 1
         if self._before is not None:
             self.optimizer._opt_called = True  # as the step() does that a scheduler has wrapped, for its warning
+        if reason := self.refusal():
+            return self._refuse_update(reason, quiet, closure)
         loss = None
         if closure is not None:
             with torch.enable_grad(), quiet.as_before():
                 loss = closure()
-        if self._is_scaled():
-            _refuse(_SCALED.format(type(self.optimizer).__name__))
-            self._run_pytorchs(self._kind.step, quiet)
-            return loss
-        if self.is_changed_apart:
-            _refuse("Code that runs apart changes the optimizer's options, and its step() comes after; change them outside of the function, or give "
-                    "a plateau's scheduler the tensor, scheduler.step(loss), after step().")
-            self._run_pytorchs(self._kind.step, quiet)
-            return loss
-        if self.is_scheduled_here or not self.has_written_options() and not self._take_options():
-            _refuse("The function calls step() of an optimizer after that of its scheduler, in one call; call the scheduler last."
-                    if self.is_scheduled_here else
-                    "The function changes the optimizer's options before it calls step(); change them outside the function.")
-            self._run_pytorchs(self._kind.step, quiet)
+        if reason := self._why_not_now():
+            self._refuse_update(reason, quiet)
             return loss
         self.note_idle()
         if self._has_constants:
-            self._run_pytorchs(getattr(self._kind.step, "__wrapped__", self._kind.step), quiet)  # without hooks
+            self._run_pytorchs(functools.partial(getattr(self._kind.step, "__wrapped__", self._kind.step), self.optimizer), quiet)  # without hooks
             return loss
         with torch.no_grad():
             for index, group in enumerate(self._groups_of_call()):
@@ -288,11 +289,29 @@ class Optimizer:
 
     _step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # no scheduler that steps inside is to warn of it
 
-    def _run_pytorchs(self, step: Any, quiet: unwatched) -> None:
+    def _why_not_now(self) -> str:
+        """Why the update that the function asks for cannot be recorded; "" when it can."""
+        if reason := self.refusal():
+            return reason
+        if self.is_changed_apart:
+            return ("Code that runs apart changes the optimizer's options, and its step() comes after; change them outside of the function, or "
+                    "give a plateau's scheduler the tensor, scheduler.step(loss), after step().")
+        if self.is_scheduled_here:
+            return "The function calls step() of an optimizer after that of its scheduler, in one call; call the scheduler last."
+        if not self.has_written_options() and not self._take_options():
+            return "The function changes the optimizer's options before it calls step(); change them outside the function."
+        return ""
+
+    def _refuse_update(self, reason: str, quiet: unwatched, *closure: Any) -> Any:
+        """The program's own step() runs."""
+        _refuse(reason)
+        return self._run_pytorchs(self._before or functools.partial(type(self.optimizer).step, self.optimizer), quiet, *closure)
+
+    def _run_pytorchs(self, step: Any, quiet: unwatched, *closure: Any) -> Any:
         self.runs_pytorchs = True
         try:
             with quiet.as_before():
-                step(self.optimizer)
+                return step(*closure)
         finally:
             self.runs_pytorchs = False
 
@@ -411,14 +430,6 @@ def _has_another_type(state: Any, parameter: Any) -> bool:
 def _is_of_full_precision(parameter: Any) -> bool:
     """Of others an update of lists rounds at other places, which the first steps may not show."""
     return parameter.dtype in (torch.float32, torch.float64)
-
-
-def _is_pytorch_step(optimizer: Any) -> bool:
-    """Whether its step() is PyTorch's, as a scheduler wraps it or not."""
-    step = optimizer.__dict__.get("step", type(optimizer).step)
-    if "step" in optimizer.__dict__ and not getattr(step, "_wrapped_by_lr_sched", False):
-        return False
-    return is_pytorchs(step) is True
 
 
 @functools.cache
