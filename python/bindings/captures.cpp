@@ -120,6 +120,15 @@ bool knows(const at::Tensor& tensor) {
   return recorder && recorder->knows_outside(tensor);
 }
 
+void keep_addresses(const Tensors& tensors) {
+  if (Recorder* recorder = Recorder::active()) recorder->keep_addresses(tensors);
+}
+
+bool knew(int64_t address) {
+  const Recorder* recorder = Recorder::active();
+  return recorder && recorder->knew_outside(at_address<const void>(address));
+}
+
 bool uses(const at::Tensor& tensor) {
   const Recorder* recorder = Recorder::active();
   return recorder && recorder->uses_memory_of(tensor);
@@ -202,6 +211,9 @@ void add_captures(torch::Library& library) {
       .def_static("owners", &note_owners)
       // Whether the call has used memory of the tensor that was there before it.
       .def_static("knows", &knows)
+      // The same of one that may be gone, by Tensor._cdata, if its address was kept.
+      .def_static("keep_addresses", &keep_addresses)
+      .def_static("knew", &knew)
       .def_static("uses", &uses)
       // Whether the call has made it.
       .def_static("made", &is_made)

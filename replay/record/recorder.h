@@ -65,6 +65,14 @@ class Recorder {
 
   // Whether a tensor was there before the call and an operator was given it.
   bool knows_outside(const at::Tensor& tensor) const;
+  // The same of one that may have died since, of those whose addresses are kept.
+  bool knew_outside(const void* tensor) const {
+    return outside_seen_.contains(static_cast<const c10::TensorImpl*>(tensor));
+  }
+  // No tensor of the call gets the address of one of these.
+  void keep_addresses(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) kept_addresses_.emplace_back(tensor.getIntrusivePtr());
+  }
 
   // Whether an operator of the recording was given the tensor's memory, or has made it.
   bool uses_memory_of(const at::Tensor& tensor) const;

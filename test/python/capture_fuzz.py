@@ -45,6 +45,15 @@ OTHER_CHANGES = (
     "obj.function = torch.tanh if {} > 1 else torch.sigmoid", "numbers.append({})", "box.update(new={})", "buffer.fill_({})",
     "model.load_state_dict({{k: v * 0.9 for k, v in model.state_dict().items()}})", "obj.unread = {}", "model[0].weight.grad = None",
 )
+# What a program carries from call to call: tensors that it replaces.
+CARRIED = ("obj.kept", "box['kept']", "obj.pair[0]")
+CARRIES = (
+    "obj.kept = 0.9 * obj.kept + {t}.detach().mean(0)", "box['kept'] = {t}.detach()[0] + box['kept'] * {v}",
+    "obj.kept, box['kept'] = box['kept'], obj.kept", "obj.pair = ({t}.detach()[1], obj.pair[0])", "obj.pair = (obj.pair[1] * 0.5, obj.kept)",
+    "box['kept'] = obj.kept", "obj.kept = obj.kept + 1", "obj.kept.mul_(0.5)", "obj.kept = None if obj.kept is None else obj.kept.clone()",
+)
+CHANGES_OF_CARRIED = ("obj.kept = torch.full((4,), {})", "obj.kept.mul_({})", "box['kept'] = obj.kept", "box['kept'] = torch.full((4,), {}).double().float()",
+                      "obj.pair = (torch.full((4,), {}), torch.zeros(4))", "box.pop('kept', None); box['kept'] = torch.full((1, 4), {})[0]")
 
 
 class Writer:
@@ -56,6 +65,7 @@ class Writer:
         self.lines = []
         self.depth = 2
         self.used = []
+        self.carries = seed % 3 == 1
 
     def say(self, line):
         self.lines.append("    " * self.depth + line)
@@ -98,7 +108,23 @@ class Writer:
         """A question to what the function, or code apart, changes."""
         return self.pick("obj.calls % 3 == 0", "box['calls'] > 12", "obj.bad > 1", "obj.late", "obj.total > 2")
 
+    def carried(self):
+        place = self.random.choice(CARRIED)
+        if self.random.random() < 0.5:
+            name = f"t{len(self.names)}"
+            self.say(f"{name} = {self.tensor()} {self.pick('+', '*')} {place}")
+            self.names.append(name)
+            return
+        write = self.random.choice(CARRIES).format(t=self.tensor(), v=self.value())
+        if self.random.random() < 0.2:
+            self.say(f"if {self.flag()}:")
+            write = "    " + write
+        self.say(write)
+
     def statement(self):
+        if self.carries and self.random.random() < 0.4:
+            self.carried()
+            return
         kind = self.random.random()
         if kind < 0.6:
             name = f"t{len(self.names)}"
@@ -166,6 +192,7 @@ class Object:
         self.a, self.flag, self.calls, self.weight, self.function = 1.0, True, 0, torch.ones(4), torch.tanh
         self.total, self.bad, self.late, self.last = 0.0, 0, False, 0.0
         self.inner = types.SimpleNamespace(b=1.0)
+        self.kept, self.pair = torch.zeros(4), (torch.ones(4), torch.ones(4) * 2)
     def scale(self, t):
         return t * self.inner.b + self.a
 class Scaled(nn.Module):
@@ -177,7 +204,7 @@ class Scaled(nn.Module):
 def build():
     torch.manual_seed(3)
     env = globals()
-    box, numbers, seen = {"a": 1.0, "deep": {"b": 1.0}, "flag": True, "raise": False, "calls": 0}, [1.0, 0.5], []
+    box, numbers, seen = {"a": 1.0, "deep": {"b": 1.0}, "flag": True, "raise": False, "calls": 0, "kept": torch.ones(4)}, [1.0, 0.5], []
     obj, slotted, scaled, dropout, local = Object(), Slotted(), Scaled(), nn.Dropout(0.25), 1.0
     slotted.s = 1.0
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
@@ -203,7 +230,7 @@ TAIL = '''
         exec(text, {**globals(), "env": env, "box": box, "numbers": numbers, "obj": obj, "slotted": slotted, "scaled": scaled,
                     "dropout": dropout, "model": model, "leaf": leaf, "buffer": buffer, "hooks": hooks, "opt": opt,
                     "write_local": write_local})
-    return step, change, opt, lambda: [*model.parameters(), leaf, buffer, counter, *(
+    return step, change, opt, lambda: [*model.parameters(), leaf, buffer, counter, obj.kept, *obj.pair, box["kept"], *(
         v for s in opt.state.values() for v in s.values() if isinstance(v, torch.Tensor))], lambda: [
             obj.calls, obj.total, obj.bad, obj.late, repr(obj.last), box["calls"], len(seen)]
 '''
@@ -289,7 +316,7 @@ def tried(seed, strict, contexts):
     text, train = writer.program()
     eager, ours = Side(text, train, False), Side(text, train, True, passes=seed % 4 != 3)
     chance = writer.random
-    changes = [*(change for change in writer.used), *chance.sample(OTHER_CHANGES, 2)]
+    changes = [*(change for change in writer.used), *chance.sample(OTHER_CHANGES, 2), *(chance.sample(CHANGES_OF_CARRIED, 2) if writer.carries else ())]
     kind = chance.choice(["plain", "plain", "slice", "transposed", "same", "view"])
     told = []
     autocasts, inside = chance.random() < 0.25, False

@@ -118,12 +118,21 @@ class LeftPlaces:
         self.reads: dict[_Place, Read] = {}
         # What stood there before the recorded call under way.
         self._looks: dict[_Place, Alike] = {}
+        # The tensors there, by their addresses.
+        self._tensors: dict[_Place, list[int]] = {}
         # Those that are buffers of modules, and those that some recorded call has left alone.
         self.buffers: set[_Place] = set()
         self.alone: set[_Place] = set()
 
     def begin_recording(self) -> None:
         self._looks = {place: Alike(read) for place, read in self.reads.items()}
+        tensors = {place: tensors_in(read.now()) for place, read in self.reads.items()}
+        call("Recording.keep_addresses", [tensor for each in tensors.values() for tensor in each])
+        self._tensors = {place: [tensor._cdata for tensor in each] for place, each in tensors.items()}
+
+    def made_of_the_old(self) -> list[Read]:
+        """Places whose tensor an operator of the recorded call was given, whatever stands there now."""
+        return [self.reads[place] for place, tensors in self._tensors.items() if any(call("Recording.knew", tensor) for tensor in tensors)]
 
     def add(self, read: Read) -> None:
         """The call under way has given the place a tensor."""
@@ -131,12 +140,12 @@ class LeftPlaces:
             self._looks[read.place] = Alike(read, read.expected)
         self.reads[read.place] = read
 
-    def guards(self, only_read: Collection[_Place], ran: Collection[types.CodeType]) -> list[Read]:
+    def guards(self, only_read: Collection[_Place], ran: Collection[types.CodeType], carried: Collection[_Place]) -> list[Read]:
         """Of a recorded call that has left `only_read` alone: tensors there that an operator was given, and what is not there. What the other
         places look like before: by that a call may decide whether it makes another tensor. Of buffers nobody else looks."""
         used = [as_it_is_now(read) for place in only_read if (read := self.reads.get(place)) is not None
                 and (read.now() is NOTHING or any(call("Recording.uses", tensor) for tensor in tensors_in(read.now())))]
-        return used + [self._looks[place] for place, read in self.reads.items() if place in self._looks and (place in self.buffers or (
+        return used + [self._looks[place] for place, read in self.reads.items() if place in self._looks and (place in self.buffers or place in carried or (
             place not in only_read and may_be_read_first(read, ran, place not in self.alone)))]
 
 
@@ -148,6 +157,10 @@ class Changes:
         # What the function was seen to change: no guard looks there.
         self.own: dict[_Place, Read] = {}
         self.left = LeftPlaces()
+        # Those of them whose tensors are inputs of the recordings, beside the arguments: each call makes them of those that it finds.
+        self.carried: dict[_Place, Read] = {}
+        # Whether the library still has the recordings of before, which took one of them for a tensor that stays.
+        self.carries_anew = False
         # Numbers that it writes and never reads.
         self.assigned = Assigned()
         # Numbers that go on in replays; those that are options of optimizers, with their indices.
@@ -186,7 +199,13 @@ class Changes:
     def only_read(self) -> dict[_Place, Read]:
         """Places that other runs give values, and that this one has left alone: they have guards in its recording."""
         return {place: read for place, read in {**self.own, **self.left.reads}.items()
-                if not (place in self.counters or place in self.assigned or place in self.ever_apart) and self.before.is_still_at(read)}
+                if not (place in self.counters or place in self.assigned or place in self.carried or place in self.ever_apart) and self.before.is_still_at(read)}
+
+    def carried_tensors(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """Those that the call begins with; None: one is at two places, or an argument, or part of a graph."""
+        found = [tensor for read in self.carried.values() for tensor in tensors_in(read.now())]
+        known = {id(tensor) for tensor in (*arguments, *found)}
+        return None if len(known) < len(arguments) + len(found) or any(tensor.requires_grad for tensor in found) else found
 
     def given(self) -> list[Read]:
         """What replays give a value without a guard, but for counters."""
@@ -219,7 +238,7 @@ class Changes:
     def forget(self) -> None:
         """Whether buffers are replaced and places left alone stays known: that is the function's way."""
         known: Any
-        for known in (self.own, self.left.reads, self.assigned, self.counters, self.written_ahead, self.settings, self.written_elsewhere,
+        for known in (self.own, self.left.reads, self.carried, self.assigned, self.counters, self.written_ahead, self.settings, self.written_elsewhere,
                       self.held, self.appearances, self.ever_apart):
             known.clear()
         self.of_settings = ""

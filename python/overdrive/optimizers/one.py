@@ -64,6 +64,8 @@ class Optimizer:
         # What step() of the object was before the recorded call under way, in which it is ours; None: its class's.
         self._before: Any = None
         self._is_in_call = False
+        # How many hooks step() has in it: those of the recording.
+        self._hooks: list[int] = []
         # Momentum or weight decay was switched on or off, which is another update.
         self.crossed = False
 
@@ -72,7 +74,7 @@ class Optimizer:
         name = type(self.optimizer).__name__
         if self._rule is None and not self._has_constants:
             return NOT_UNDERSTOOD.format(name)
-        if any(self._hooks_on_step()):
+        if [*map(len, self._hooks_on_step())] != (self._hooks if self._is_in_call else [0] * 4):
             return f"{name} has hooks on step(), which a replay would not call; call them outside the function."
         if not self._is_pytorch_step():
             return (f"step() of {name} was replaced by another function, which a replay would not call; call step() outside "
@@ -247,6 +249,7 @@ class Optimizer:
         self.written_inside.clear()
         self.is_scheduled_here = self.is_changed_apart = False
         self.steps, self._thread = 0, threading.get_ident()
+        self._hooks = [*map(len, self._hooks_on_step())]
         self._before, self._is_in_call = self.optimizer.__dict__.get("step"), True
         self.optimizer.step = self._step
 

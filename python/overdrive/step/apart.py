@@ -18,7 +18,7 @@ from overdrive.native.recording import _refuse
 from overdrive.numbers.counters import is_counted, is_used, is_written, looks_into
 from overdrive.step.learn import Learner
 from overdrive.step.variant import _Variant
-from overdrive.values.read import ENTRY, IN_CONTAINERS, ITEM, VALUES, Read
+from overdrive.values.read import ENTRY, IN_CONTAINERS, ITEM, VALUES, Alike, Read
 from overdrive.values.same import is_all_numbers, is_number, same_value
 from overdrive.values.slots import Change, can_be_put, can_be_put_back, copy_of, put_back, refill
 
@@ -67,7 +67,9 @@ class Apart:
         self._is_running = self.has_run = True
         numbers = variant.numbers
         found = [] if numbers is None else numbers.enter_apart()
-        reads = [*variant.reads.all(), *self._changes.given(), *(counter.read for counter in self._changes.counters.values())]
+        # Places whose looks alone count are among those that are given values.
+        guards = [read for read in variant.reads.all() if not isinstance(read, Alike)]
+        reads = [*guards, *self._changes.given(), *(counter.read for counter in self._changes.counters.values())]
         before = [read.now() for read in reads]
         options = self._subject.optimizers.options_unscheduled()
         try:

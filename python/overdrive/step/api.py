@@ -30,6 +30,8 @@ from overdrive.values.same import frozen
 _MOST_WATCHED = 4
 # Of the library: the function could not begin (python/bindings/captures.cpp).
 _FAILED = "The captured function failed."
+_CARRIED_TWICE = ("The function makes {} of what it finds there, and finds an argument, one tensor at two places, or one that requires a gradient; "
+                  "give clones, and detach() them.")
 # Values that are told where a compared replay differs.
 _MOST_MOVED = 8
 
@@ -106,6 +108,12 @@ class CapturedStep(Method, Step):
         if optimizers is not None and optimizers.take_crossed():
             self._start_again("momentum or weight decay was switched on or off")
         self._look_for_changes()
+        self._runner.carried = 0
+        if self._changes.carried:
+            if (carried := self._changes.carried_tensors(tensors)) is None:
+                return self._eager(inputs, _CARRIED_TWICE.format(", ".join(f"`{read.name}`" for read in self._changes.carried.values())))
+            tensors = [*tensors, *carried]
+            self._runner.carried = len(carried)
         facts = self._subject.facts.of(tensors)
         if facts is None:
             return self._eager(inputs, self._subject.facts.reason)

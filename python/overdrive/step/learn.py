@@ -107,6 +107,8 @@ class Learner:
                     self.begin_to_leave(read)
                 elif read.kind not in IN_CONTAINERS:
                     self._note_object(read)
+            elif self._can_be_carried(read):
+                self._carry(read)
             elif is_tensor:
                 _refuse(ANOTHER_TENSOR.format(read.told()))
         self._take_written()
@@ -227,6 +229,22 @@ class Learner:
         elif self.chooser.variant is not None and self.chooser.variant.recordings and (read.expected is NOTHING or is_number(read.expected)):
             self.chooser.variant.reads.add([read])  # recordings that left the place alone have met it
         left.add(read)
+
+    def _can_be_carried(self, read: Read) -> bool:
+        """Whether the tensors of the place may be inputs of the recordings, and what the call makes of them is left there."""
+        return self.subject.guarded and not self.subject.is_part and read.place not in self.changes.apart and can_be_left(read)
+
+    def _carry(self, read: Read) -> None:
+        """No recording so far takes them."""
+        self.begin_to_leave(read)
+        self.changes.carried[read.place] = read
+        self.changes.carries_anew = True
+        self.chooser.drop_all()
+
+    def carry_what_is_made_of_the_old(self) -> None:
+        for read in self.changes.left.made_of_the_old():
+            if read.place not in self.changes.carried and not self.changes.before.is_still_at(read) and self._can_be_carried(read):
+                self._carry(read)
 
     def _begin_to_assign(self, read: Read) -> None:
         if read.place in self.changes.assigned:

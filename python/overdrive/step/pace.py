@@ -132,7 +132,8 @@ class Pace:
 
     def _time_plain_calls(self) -> None:
         """This call is plain, and so are the next ones, which are timed."""
-        self.eager_reason = (self.reason() or self._reason_of_last_call())._replace(rest=0)
+        of_last = Refusal() if self.stats()["replayed"] else self._reason_of_last_call()
+        self.eager_reason = (self.reason() or of_last)._replace(rest=0)
         self.rest = TIMED
         self.budget.time_calls()
 

@@ -23,7 +23,7 @@ def arm(step: Step, variant: _Variant, facts: Any, form: _Form, inputs: int) -> 
     subject, changes, pace, forms, quick = step._subject, step._changes, step._pace, step._forms, step._quick
     optimizers, structure, result = subject.optimizers, subject.structure, _form_for_c(form.result)
     if (facts or result is None or form.left or form.assigned or form is not forms.one or variant.numbers is not None
-            or variant.settings or step._watch is not None or changes.written_ahead or forms.unsure or subject.found
+            or variant.settings or step._watch is not None or changes.carried or changes.written_ahead or forms.unsure or subject.found
             or step._apart.has_run or structure is None or not variant.reads.look.is_whole or not structure.look.is_whole
             or not quick.may_arm(pace.budget.timing > 0)):
         return

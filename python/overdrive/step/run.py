@@ -50,6 +50,8 @@ class Runner:
         self._error: BaseException | None = None
         # What the function has returned in the call under way, and its tensors.
         self._made: tuple[Any, list[Any]] | None = None
+        # How many of the inputs of the call stand at places of the program.
+        self.carried = 0
         # Whether a replay could not make what it returns or leaves.
         self.gives_its_own = False
         # That runs the function; 0: none.
@@ -169,7 +171,7 @@ class Runner:
         given, self.given = self.given, None
         self._containers = given
         self._objects = () if given is None else given.objects
-        return merged(template, tensors, given)
+        return merged(template, tensors[:len(tensors) - self.carried], given)
 
     def apply(self, inputs: Any) -> Any:
         if isinstance(inputs, Arguments):
@@ -265,7 +267,8 @@ class Runner:
         if recorded:
             learner.note_settings(variant)
             changes.left.alone.update(only_read)
-            variant.reads.add(changes.left.guards(only_read, learner.ran))
+            variant.reads.add(changes.left.guards(only_read, learner.ran, changes.carried))
+            learner.carry_what_is_made_of_the_old()
         return only_read
 
     def _leave_buffers(self) -> None:

@@ -127,6 +127,9 @@ class Step:
 
     def _look_for_changes(self) -> None:
         """Of what all recordings were made with, and at places where no call has shown yet whether it leaves None."""
+        if self._changes.carries_anew:
+            self._changes.carries_anew = False
+            call("Capture.reset", self._capture)
         structure = self._subject.structure
         if structure is not None and (changed := structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")

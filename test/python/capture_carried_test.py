@@ -1,0 +1,280 @@
+"""Tensors that a captured step replaces and makes of those that it found: hidden states, averages by assignment, windows of the last values."""
+import types
+
+import pytest
+import torch
+from torch import nn
+
+import overdrive
+
+
+class Program:
+    """Attributes, a layer and its optimizer; `step` and what is `kept` are the program's."""
+
+    def __init__(self, step, before, kept, **places):
+        torch.manual_seed(0)
+        self.layer, self.cell = nn.Linear(4, 3), nn.GRUCell(4, 3)
+        self.optimizer = torch.optim.SGD([*self.layer.parameters(), *self.cell.parameters()], 0.1)
+        self.box, self.history = {}, []
+        for name, make in places.items():
+            setattr(self, name, make())
+        self.step_of, self.before, self.kept = step, before, kept
+
+    def update(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def step(self, x, *more):
+        return self.step_of(self, x, *more)
+
+
+def zeros():
+    return torch.zeros(3)
+
+
+def average(p, x):
+    y = p.layer(x)
+    p.mean = 0.9 * p.mean + 0.1 * y.detach().mean(0)
+    return p.update((y - p.mean).square().mean())
+
+
+def hidden(p, x):
+    h = p.cell(x, p.h)
+    p.h = h.detach()
+    return p.update(h.square().mean() + p.layer(x).mean())
+
+
+def pair(p, x):
+    y = p.layer(x)
+    loss = (y - p.pair[0] + 0.5 * p.pair[1]).square().mean()
+    p.pair = (y.detach().mean(0), p.pair[0])
+    return p.update(loss)
+
+
+def in_a_dict(p, x):
+    y = p.layer(x)
+    p.box["m"] = 0.9 * p.box["m"] + 0.1 * y.detach().mean(0)
+    p.box["v"] = 0.9 * p.box["v"] + 0.1 * (y.detach() - p.box["m"]).square().mean(0)
+    return p.update(((y - p.box["m"]) / (p.box["v"].sqrt() + 1)).square().mean())
+
+
+def target(p, x):
+    weights = p.weights
+    y, t = p.layer(x), nn.functional.linear(x, *weights)
+    p.weights = [0.95 * w + 0.05 * v.detach() for w, v in zip(weights, p.layer.parameters())]
+    return p.update((y - t - 1).square().mean())
+
+
+def swapped(p, x):
+    y = p.layer(x)
+    loss = (y - p.a).square().mean() + (y + p.b).abs().mean()
+    p.a, p.b = p.b, p.a
+    return p.update(loss)
+
+
+def in_place_first(p, x):
+    y = p.layer(x)
+    p.mean.mul_(0.5)
+    p.mean = p.mean + y.detach().mean(0)
+    return p.update((y - p.mean).square().mean())
+
+
+def window(p, x):
+    y = p.layer(x)
+    p.last = torch.cat([p.last, y.detach().mean(0, keepdim=True)])[-4:]
+    return p.update((y - p.last.mean(0)).square().mean())
+
+
+def sometimes(p, x, flag=True):
+    y = p.layer(x)
+    loss = (y - p.mean).square().mean()
+    if flag:
+        p.mean = 0.9 * p.mean + 0.1 * y.detach().mean(0)
+    return p.update(loss)
+
+
+def begun(p, x):
+    h = p.cell(x, torch.zeros(len(x), 3) if p.h is None else p.h)
+    p.h = h.detach()
+    return p.update(h.square().mean() + p.layer(x).mean())
+
+
+def total(p, x):
+    loss = p.update(p.layer(x).square().mean())
+    p.total = p.total + loss
+    return loss
+
+
+STEPS = {
+    "an average": (average, lambda p: [p.mean], {"mean": zeros}),
+    "a hidden state": (hidden, lambda p: [p.h], {"h": lambda: torch.zeros(5, 3)}),
+    "a tuple": (pair, lambda p: [*p.pair], {"pair": lambda: (zeros(), torch.ones(3))}),
+    "in a dict": (in_a_dict, lambda p: [*p.box.values()], {"box": lambda: {"m": zeros(), "v": torch.ones(3)}}),
+    "a list of weights": (target, lambda p: p.weights, {"weights": lambda: [torch.ones(3, 4), torch.zeros(3)]}),
+    "two that change places": (swapped, lambda p: [p.a, p.b], {"a": zeros, "b": lambda: torch.ones(3)}),
+    "changed in place first": (in_place_first, lambda p: [p.mean, *p.history], {"mean": zeros}),
+    "of sizes that grow": (window, lambda p: [p.last], {"last": lambda: torch.zeros(0, 3)}),
+    "in some calls": (sometimes, lambda p: [p.mean], {"mean": zeros}),
+    "none at first": (begun, lambda p: [p.h], {"h": lambda: None}),
+    "a total": (total, lambda p: [p.total], {"total": lambda: torch.zeros(())}),
+}
+
+
+def nothing(p, call):
+    pass
+
+
+def written_between(p, call):
+    """The values of what stands there, another tensor, an alias of it, and the first again."""
+    for name in ("mean", "h", "a", "total"):
+        tensor = getattr(p, name, None)
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        if call % 9 == 4:
+            tensor.mul_(0.5)
+        if call % 11 == 7:
+            setattr(p, name, torch.full_like(tensor, 0.25))
+        if call == 25:
+            setattr(p, name, tensor.double().to(tensor.dtype).view_as(tensor))
+        p.history.append(tensor)
+
+
+def run(name, before, captured, calls=50):
+    step, kept, places = STEPS[name]
+    p = Program(step, before, kept, **places)
+    function = overdrive.capture(p.step, optimizer=p.optimizer) if captured else p.step
+    seen = []
+    for call in range(calls):
+        before(p, call)
+        more = (call % 3 == 0,) if step is sometimes else ()
+        loss = function(torch.randn(5, 4), *more)
+        seen.append([each.tolist() for each in (loss, *p.kept(p), *p.history[-3:], *p.layer.parameters(), *p.cell.parameters())])
+    return seen, function
+
+
+@pytest.mark.parametrize("before", [nothing, written_between])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_tensor_that_is_made_of_the_one_before_goes_on(name, before):
+    wanted, _ = run(name, before, False)
+    seen, step = run(name, before, True)
+    assert seen == wanted
+    assert step.stats()["replayed"] > (20 if before is nothing else 10), step.refusal()
+    assert step.refusal() == "" or before is written_between
+
+
+@pytest.mark.parametrize("what", ["an argument", "two places", "a graph"])
+def test_one_that_is_something_else_too_makes_the_call_eager(what):
+    """A recording takes each input as a tensor of its own."""
+    def change(p, call):
+        if call >= 20 and what == "two places":
+            p.a = p.b
+        if call >= 20 and what == "a graph":
+            p.a = p.a.clone().requires_grad_()
+
+    def train(captured):
+        step, kept, places = STEPS["two that change places"]
+        p = Program(step, change, kept, a=lambda: torch.zeros(5, 4), b=lambda: torch.ones(5, 4))
+        p.layer = nn.Linear(4, 4)
+        p.optimizer = torch.optim.SGD(p.layer.parameters(), 0.1)
+        function = overdrive.capture(p.step, optimizer=p.optimizer) if captured else p.step
+        seen = []
+        for call in range(30):
+            change(p, call)
+            x = p.a if call >= 20 and what == "an argument" else torch.randn(5, 4)
+            seen.append([each.tolist() for each in (function(x), p.a, p.b, *p.layer.parameters())])
+        return seen, function
+
+    torch.manual_seed(1)
+    wanted, _ = train(False)
+    torch.manual_seed(1)
+    seen, step = train(True)
+    assert seen == wanted
+    assert step.stats()["replayed"] > 5, step.refusal()
+    assert "one tensor at two places" in step.explain()
+
+
+class Averaging(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return self.linear(x) + self.mean
+
+
+def test_a_buffer_that_is_replaced_in_each_call():
+    def train(captured):
+        torch.manual_seed(0)
+        model, seen = Averaging(), []
+        step = (lambda x: model(x).square().mean().detach()) if not captured else overdrive.capture(lambda x: model(x).square().mean().detach())
+        for call in range(60):
+            if call == 20:
+                model.load_state_dict({key: value * 2 for key, value in model.state_dict().items()})
+            if call == 30:
+                model.mean = torch.ones(4)
+            if call == 40:
+                model.register_buffer("mean", torch.ones(4) * 3)
+            if call == 50:
+                model.double().float()
+            seen.append([step(torch.randn(5, 4)).item(), model.mean.tolist(), [*model._buffers], [*model.state_dict()]])
+        return seen, step
+
+    wanted, _ = train(False)
+    seen, step = train(True)
+    assert seen == wanted
+    assert step.stats()["replayed"] > 25, step.refusal()
+
+
+def test_a_step_that_carries_tensors_is_not_saved(tmp_path):
+    state = types.SimpleNamespace(total=torch.zeros(3))
+
+    def step(x):
+        state.total = state.total + x
+        return state.total * 2
+
+    captured = overdrive.capture(step)
+    for _ in range(12):
+        captured(torch.randn(3))
+    assert captured.stats()["replayed"] > 3, captured.refusal()
+    with pytest.raises(overdrive.OverdriveError, match="cannot be saved: the function makes `state.total` of what it finds there"):
+        captured.save(str(tmp_path / "step"))
+
+
+def test_one_that_is_kept_by_the_program_is_not_written_by_later_calls():
+    state, kept = types.SimpleNamespace(total=torch.zeros(3)), []
+
+    def step(x):
+        state.total = state.total + x
+        return x.sum()
+
+    captured = overdrive.capture(step)
+    for _ in range(20):
+        captured(torch.ones(3))
+        kept.append(state.total)
+    assert [each[0].item() for each in kept] == list(range(1, 21))
+    assert captured.stats()["replayed"] > 10, captured.refusal()
+
+
+def test_another_name_of_what_was_found_is_looked_at():
+    """The function reads the first tensor by a second name, which stays while the first goes on."""
+    def train(captured):
+        torch.manual_seed(0)
+        one = types.SimpleNamespace(m=torch.zeros(3))
+        other = types.SimpleNamespace(m=one.m)
+
+        def function(x):
+            one.m = 0.9 * one.m + 0.1 * x
+            return (x - one.m).square().mean() + (x - other.m).abs().mean()
+
+        step, seen = overdrive.capture(function) if captured else function, []
+        for call in range(60):
+            if call > 20 and call % 7 == 0:
+                other.m = one.m
+            seen.append((step(torch.randn(3)).item(), one.m.tolist(), other.m.tolist()))
+        return seen
+
+    assert train(True) == train(False)
