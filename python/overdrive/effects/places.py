@@ -132,7 +132,7 @@ class LeftPlaces:
 
     def made_of_the_old(self) -> list[Read]:
         """Places whose tensor an operator of the recorded call was given, whatever stands there now."""
-        return [self.reads[place] for place, tensors in self._tensors.items() if any(call("Recording.knew", tensor) for tensor in tensors)]
+        return [self.reads[place] for place, tensors in self._tensors.items() if any(call("Recording.knew", each) for each in tensors)]
 
     def add(self, read: Read) -> None:
         """The call under way has given the place a tensor."""
@@ -145,8 +145,8 @@ class LeftPlaces:
         places look like before: by that a call may decide whether it makes another tensor. Of buffers nobody else looks."""
         used = [as_it_is_now(read) for place in only_read if (read := self.reads.get(place)) is not None
                 and (read.now() is NOTHING or any(call("Recording.uses", tensor) for tensor in tensors_in(read.now())))]
-        return used + [self._looks[place] for place, read in self.reads.items() if place in self._looks and (place in self.buffers or place in carried or (
-            place not in only_read and may_be_read_first(read, ran, place not in self.alone)))]
+        return used + [self._looks[place] for place, read in self.reads.items() if place in self._looks and (
+            place in self.buffers or place in carried or place not in only_read and may_be_read_first(read, ran, place not in self.alone))]
 
 
 class Changes:
@@ -198,8 +198,8 @@ class Changes:
 
     def only_read(self) -> dict[_Place, Read]:
         """Places that other runs give values, and that this one has left alone: they have guards in its recording."""
-        return {place: read for place, read in {**self.own, **self.left.reads}.items()
-                if not (place in self.counters or place in self.assigned or place in self.carried or place in self.ever_apart) and self.before.is_still_at(read)}
+        return {place: read for place, read in {**self.own, **self.left.reads}.items() if self.before.is_still_at(read)
+                and not (place in self.counters or place in self.assigned or place in self.carried or place in self.ever_apart)}
 
     def carried_tensors(self, arguments: Sequence[Any]) -> list[Any] | None:
         """Those that the call begins with; None: one is at two places, or an argument, or part of a graph."""
@@ -238,7 +238,7 @@ class Changes:
     def forget(self) -> None:
         """Whether buffers are replaced and places left alone stays known: that is the function's way."""
         known: Any
-        for known in (self.own, self.left.reads, self.carried, self.assigned, self.counters, self.written_ahead, self.settings, self.written_elsewhere,
-                      self.held, self.appearances, self.ever_apart):
+        for known in (self.own, self.left.reads, self.carried, self.assigned, self.counters, self.written_ahead, self.settings,
+                      self.written_elsewhere, self.held, self.appearances, self.ever_apart):
             known.clear()
         self.of_settings = ""
