@@ -60,7 +60,7 @@ def test_tables_of_numbers_inside_are_constants_of_the_recording(expression):
     assert step.stats()["replayed"] == 6
 
 
-def test_state_without_dimensions_that_is_assigned_anew_is_refused():
+def test_state_without_dimensions_that_is_assigned_anew_goes_on():
     def make():
         state = {"scale": torch.tensor(8.0), "best": torch.tensor(2.0)}
 
@@ -75,7 +75,7 @@ def test_state_without_dimensions_that_is_assigned_anew_is_refused():
     for i in range(12):
         x = torch.ones(3) * (float("inf") if i == 6 else 0.1 if i == 8 else 1.0 + i)
         assert [t.item() for t in step(x)] == [t.item() for t in eager(x)]
-    assert "another tensor in each call" in step.refusal()
+    assert step.stats()["replayed"] > 2, step.refusal()
 
 
 @pytest.mark.parametrize("update", [

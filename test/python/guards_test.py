@@ -356,7 +356,7 @@ def test_what_the_function_counts_for_itself_is_no_other_value():
     assert step.stats()["replayed"] >= 14 and trainer.calls == 20, step.explain()
 
 
-def test_a_name_that_gets_another_tensor_in_each_call_is_refused():
+def test_a_name_that_gets_another_tensor_in_each_call_goes_on():
     state = types.SimpleNamespace(scale=torch.tensor(8.0))
 
     def function(x):
@@ -369,7 +369,7 @@ def test_a_name_that_gets_another_tensor_in_each_call_is_refused():
         x = torch.full((2,), 100.0 if i in (10, 12) else 1.0)
         scale = torch.where(x.sum() > 100, scale / 2, scale)
         assert torch.equal(step(x), x * scale), i
-    assert "`state.scale`" in step.refusal() and "copy_" in step.refusal()
+    assert step.stats()["replayed"] > 10, step.refusal()
 
 
 def test_a_number_that_the_function_does_not_read_may_change():

@@ -20,28 +20,23 @@ class _Objects(dict[Any, Any]):
         return not (isinstance(other, _Objects) and self.keys() == other.keys() and all(value is other[key] for key, value in self.items()))
 
 
-# One item for each walk of any thread that has switched Python's collector off.
-_pauses: list[None] = []
-
-
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """A walk makes many objects and leaves no cycles. Python would look for them in the whole heap, again and again."""
-    was_enabled = gc.isenabled()
-    _pauses.append(None)
-    gc.disable()
+    """A walk makes many objects and leaves no cycles; Python would look for them in the whole heap, again and again. In a call that is watched what
+    a finalizer does would look like the function's. Not by gc.disable(), which the function may call itself."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(0, *thresholds[1:])
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
-        _pauses.pop()
+        if gc.get_threshold()[0] == 0:
+            gc.set_threshold(*thresholds)
 
 
 def surroundings() -> dict[str, Any]:
     """Each by how a program changes it. Copies, because most are changed in place."""
     printing = vars(sys.modules["torch._tensor_str"].PRINT_OPTS)
-    return {"gc.disable()": gc.isenabled() or bool(_pauses), "the filters of warnings": list(warnings.filters), "os.environ": dict(os.environ),
+    return {"gc.disable()": gc.isenabled(), "the filters of warnings": list(warnings.filters), "os.environ": dict(os.environ),
             "os.chdir()": _folder(), "sys.setrecursionlimit()": sys.getrecursionlimit(), "torch.set_printoptions()": dict(printing),
             "ContextVar.set()": _Objects(contextvars.copy_context()),
             "anomaly mode": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())}

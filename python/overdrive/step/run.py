@@ -229,7 +229,7 @@ class Runner:
         around = surroundings() if recorded else {}
         before = [read.now() for read in self._changes.written_elsewhere.values()]
         began = 0 if recorded or pace.budget.is_off else _budget.clock()
-        with self._subject.schedulers.apart(self._subject.optimizers):
+        with self._subject.schedulers.apart(self._subject.optimizers), without_collections():
             if recorded:
                 with contextlib.nullcontext() if numbers is None else numbers.looks(learner.codes):
                     value = self._record(inputs, watcher)
