@@ -427,3 +427,68 @@ def test_what_the_caller_does_with_a_result_is_seen_as_in_eager_code(kind):
         sides.append(seen)
     assert sides[0] == sides[1]
     assert (reason in step.refusal() and step.stats()["replayed"] == 0) if reason else step.stats()["replayed"] > 8, step.refusal()
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_tensor_of_another_place_that_some_calls_put_there_again(always):
+    """A call that puts what stands there already looks like one that leaves it alone."""
+    def train(captured):
+        torch.manual_seed(0)
+        model, state = nn.Linear(5, 4), types.SimpleNamespace(prev=None, last=None)
+
+        def function(x, keep):
+            h = model(x)
+            state.prev = state.last
+            if keep:
+                state.last = h.detach()
+            return h.sum()
+
+        step, seen = overdrive.capture(function, always=always, check_every=10**6) if captured else function, []
+        for call in range(60):
+            step(torch.randn(6, 5), call // 7 % 2 == 1)
+            seen.append([None if each is None else each.tolist() for each in (state.prev, state.last)])
+        return seen
+
+    assert train(True) == train(False)
+
+
+def test_one_tensor_at_two_places_is_one_object():
+    state = types.SimpleNamespace()
+
+    def function(x):
+        h = x * 2
+        state.h, state.a = h, h.detach()
+        state.b, state.c = state.a, h.detach()
+        return h.sum()
+
+    step = overdrive.capture(function)
+    for _ in range(12):
+        step(torch.randn(5))
+        assert state.a is state.b and state.a is not state.c and state.a is not state.h
+        assert state.a.data_ptr() == state.c.data_ptr() == state.h.data_ptr()
+    assert step.stats()["replayed"] > 4, step.refusal()
+
+
+def test_a_number_that_a_refused_call_returns_is_one():
+    model = nn.Linear(5, 4)
+
+    def trained(x):
+        loss = model(x).square().mean()
+        model.zero_grad()
+        loss.backward()
+        model.kept = model.weight.grad
+        return loss
+
+    def alone(x):
+        loss = trained(x)
+        return loss.item()
+
+    def in_a_container(x):
+        loss = trained(x)
+        return loss, {"loss": loss.item()}
+
+    for step in (overdrive.capture(alone), overdrive.capture(in_a_container)):
+        for _ in range(6):
+            result = step(torch.randn(6, 5))
+            assert type(result if type(result) is float else result[1]["loss"]) is float
+        assert "gradient of a parameter" in step.refusal()

@@ -345,3 +345,37 @@ def test_a_number_of_libtorchs_that_has_the_bits_of_one_of_the_programs(loss):
         same(loss, [*(0.5 + 0.25 * i for i in range(14)), *(5.3 - 0.17 * i for i in range(24))])
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def rooted(net, x, y, beta):
+    return nn.functional.mse_loss(net(x), y) * beta**0.5
+
+
+def compared_root(net, x, y, beta):
+    return nn.functional.mse_loss(net(x), y) * (2.0 if beta**0.5 < 0.4 else 1.0)
+
+
+@pytest.mark.parametrize("loss", [rooted, compared_root])
+def test_a_number_that_becomes_complex_is_an_error_of_the_function(loss):
+    """What comes before the error has happened."""
+    seen = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net, calls = nn.Linear(8, 2), []
+
+        def function(x, y, beta, net=net, calls=calls):
+            calls.append(beta) if beta < 0 else None
+            loss_ = loss(net, x, y, beta)
+            net.zero_grad()
+            loss_.backward()
+            return loss_
+
+        step, told = overdrive.capture(function) if captured else function, []
+        for i, beta in enumerate([*RAMP[5:30], -0.25, -0.5, *RAMP[5:12]]):
+            try:
+                told.append(step(*batch(i), beta).item())
+            except (RuntimeError, TypeError) as error:
+                told.append(f"{type(error).__name__}: {error}")
+        seen.append((told, list(calls)))
+    assert seen[0] == seen[1]
+    assert step.stats()["replayed"] > 10, step.refusal()

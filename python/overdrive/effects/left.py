@@ -12,7 +12,7 @@ from overdrive.values.read import NOTHING, Read
 from overdrive.values.same import same_value
 from overdrive.values.slots import can_be_put, putter_of
 
-# Where a tensor comes from: a result of the recording, what it is without a graph, an argument of the call.
+# Where a tensor comes from: a result of the recording, one that is made of it without a graph, an argument of the call.
 _RESULT, _DETACHED, _INPUT = range(3)
 
 
@@ -21,41 +21,47 @@ class Left:
 
     __slots__ = ("read", "form", "sources", "_put")
 
-    def __init__(self, read: Read, results: list[Any], inputs: Sequence[Any]) -> None:
-        """Results that only this place has go to the others."""
+    def __init__(self, read: Read, results: list[Any], inputs: Sequence[Any], without_graph: list[Any]) -> None:
+        """Results that only this place has go to the others. `without_graph`: such tensors of all places, each of which is one object."""
         tensors: list[Any] = []
         self.read, self._put, now = read, putter_of(read), read.now()
         self.form = NOTHING if now is NOTHING else form_of(now, tensors, [])
-        self.sources = [_source_of(tensor, results, inputs) for tensor in tensors]
+        self.sources = [_source_of(tensor, results, inputs, without_graph) for tensor in tensors]
 
     def __eq__(self, other: object) -> bool:
         return (isinstance(other, Left) and self.read.place == other.read.place and bool(self.form == other.form) and self.sources == other.sources)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def put_in_a_recording(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
+    def put_in_a_recording(self, results: Sequence[Any], inputs: Sequence[Any], made: dict[int, Any]) -> None:
         """Recorded calls return copies, and leave these as replays do: replays write over what the recorded function has made."""
         if self.sources:
-            self.put(results, inputs)
+            self.put(results, inputs, made)
 
-    def put(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
+    def put(self, results: Sequence[Any], inputs: Sequence[Any], made: dict[int, Any]) -> None:
+        """`made`: the call's tensors without a graph, by their numbers."""
         tensors = []
-        for kind, index in self.sources:
+        for kind, index, number in self.sources:
             tensor = (inputs if kind == _INPUT else results)[index]
-            tensors.append(tensor.detach() if kind == _DETACHED else tensor)
+            if kind == _DETACHED:
+                tensor = made[number] = made[number] if number in made else tensor.detach()
+            tensors.append(tensor)
         self._put(NOTHING if self.form is NOTHING else filled(self.form, iter(tensors)))
 
 
-def _source_of(tensor: Any, results: list[Any], inputs: Sequence[Any]) -> tuple[int, int]:
+def _source_of(tensor: Any, results: list[Any], inputs: Sequence[Any], without_graph: list[Any]) -> tuple[int, int, int]:
     for kind, known in ((_RESULT, results), (_INPUT, inputs)):
         for index, one in enumerate(known):
             if one is tensor:
-                return kind, index
+                return kind, index, 0
     for index, one in enumerate(results):
         if not tensor.requires_grad and _are_same_elements(tensor, one):
-            return _DETACHED, index
+            number = next((number for number, known in enumerate(without_graph) if known is tensor), len(without_graph))
+            if number == len(without_graph):
+                without_graph.append(tensor)
+            return _DETACHED, index, number
     results.append(tensor)
-    return _RESULT, len(results) - 1
+    return _RESULT, len(results) - 1, 0
 
 
 def _are_same_elements(a: Any, b: Any) -> bool:

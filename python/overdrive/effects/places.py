@@ -1,10 +1,11 @@
 """Places to which a captured function gives values: what one call does with them, and what is known of them from call to call."""
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ import torch
 from overdrive.effects.assigned import Assigned
 from overdrive.effects.left import Left, has_numbers_alone, tensors_in
 from overdrive.native.library import call
-from overdrive.numbers.counters import Counter, may_be_read_first
+from overdrive.numbers.counters import Counter, may_be_read_first, stores_of
+from overdrive.numbers.executed import Executed, Place
 from overdrive.optimizers.all import Optimizers
 from overdrive.optimizers.one import Optimizer
 from overdrive.values.forms import filled, form_of
@@ -65,9 +67,10 @@ class Places:
         self._alone: set[_Place] = set()
         # None or an equal number before and afterwards: was it written? Where another value stands before a call, nobody knows.
         self._unsure: dict[_Place, tuple[Read, Any]] = {}
+        without_graph: list[Any] = []
         for read in reads:
             if not before.is_still_at(read):
-                self.left.append(Left(read, results, inputs))
+                self.left.append(Left(read, results, inputs, without_graph))
             elif is_number(read.now()) or has_numbers_alone(read.now()):
                 self._unsure[read.place] = read, read.now()
             else:
@@ -118,8 +121,9 @@ class LeftPlaces:
         self.reads: dict[_Place, Read] = {}
         # What stood there before the recorded call under way.
         self._looks: dict[_Place, Alike] = {}
-        # The tensors there, by their addresses.
+        # The tensors there, by their addresses; places to which the call may have given a value, be it what stood there.
         self._tensors: dict[_Place, list[int]] = {}
+        self._stored: set[_Place] = set()
         # Those that are buffers of modules, and those that some recorded call has left alone.
         self.buffers: set[_Place] = set()
         self.alone: set[_Place] = set()
@@ -130,9 +134,20 @@ class LeftPlaces:
         call("Recording.keep_addresses", [tensor for each in tensors.values() for tensor in each])
         self._tensors = {place: [tensor._cdata for tensor in each] for place, each in tensors.items()}
 
-    def made_of_the_old(self) -> list[Read]:
-        """Places whose tensor an operator of the recorded call was given, whatever stands there now."""
-        return [self.reads[place] for place, tensors in self._tensors.items() if any(call("Recording.knew", each) for each in tensors)]
+    def made_of_the_old(self, before: Before) -> list[Read]:
+        """Places whose tensor the recorded call has given to an operator, and replaced, or has put at another place."""
+        changed = {place for place, read in self.reads.items() if not before.is_still_at(read)}
+        moved = {tensor._cdata for place in changed for tensor in tensors_in(self.reads[place].now())}
+        return [self.reads[place] for place, tensors in self._tensors.items() if not moved.isdisjoint(tensors)
+                or place in changed and any(call("Recording.knew", each) for each in tensors)]
+
+    def stores(self, codes: Collection[types.CodeType]) -> Iterator[Place]:
+        self._stores = {place: stores_of(read, codes) for place, read in self.reads.items()}
+        return itertools.chain.from_iterable(self._stores.values())
+
+    def note_stores(self, executed: Executed) -> None:
+        """After a recorded call. What no code names is written by other means."""
+        self._stored = {place for place, stores in self._stores.items() if not stores or any(map(executed.may_have_run, stores))}
 
     def add(self, read: Read) -> None:
         """The call under way has given the place a tensor."""
@@ -141,10 +156,13 @@ class LeftPlaces:
         self.reads[read.place] = read
 
     def guards(self, only_read: Collection[_Place], ran: Collection[types.CodeType], carried: Collection[_Place]) -> list[Read]:
-        """Of a recorded call that has left `only_read` alone: tensors there that an operator was given, and what is not there. What the other
-        places look like before: by that a call may decide whether it makes another tensor. Of buffers nobody else looks."""
-        used = [as_it_is_now(read) for place in only_read if (read := self.reads.get(place)) is not None
-                and (read.now() is NOTHING or any(call("Recording.uses", tensor) for tensor in tensors_in(read.now())))]
+        """Of a recorded call that has left `only_read` alone: tensors there that an operator was given, or that the call may have written there
+        again, with the other places that have them, and what is not there. What the other places look like before: by that a call may decide whether
+        it makes another tensor. Of buffers nobody else looks."""
+        again = {id(tensor) for place in only_read if place in self._stored and place in self.reads for tensor in tensors_in(self.reads[place].now())}
+        used = [as_it_is_now(read) for place, read in self.reads.items() if place not in carried
+                and (any(id(tensor) in again for tensor in tensors_in(read.now()))
+                     or place in only_read and (read.now() is NOTHING or any(call("Recording.uses", tensor) for tensor in tensors_in(read.now()))))]
         return used + [self._looks[place] for place, read in self.reads.items() if place in self._looks and (
             place in self.buffers or place in carried or place not in only_read and may_be_read_first(read, ran, place not in self.alone))]
 

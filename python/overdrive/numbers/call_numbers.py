@@ -16,11 +16,11 @@ from __future__ import annotations
 import ctypes
 import os
 import types
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from overdrive.numbers.counters import SOMEWHERE, Counter
-from overdrive.numbers.executed import Executed
+from overdrive.numbers.executed import Executed, Place
 from overdrive.numbers.tracked import MOST_NUMBERS, Book, Tracked, TrackedWhole, plain
 from overdrive.numbers.uses import asks_for_type, below_a_float, may_tell_it_apart
 from overdrive.values.keys import Number
@@ -35,8 +35,8 @@ _PROOF, _MOST_RUNS = 2, 32
 
 
 def is_any(value: float) -> bool:
-    """Whether operators do the same with it as with most numbers."""
-    return _SMALLEST < abs(value) < _LARGEST and abs(value) != 1.0
+    """Whether operators do the same with it as with most numbers. The power of a negative one is complex."""
+    return type(value) is float and _SMALLEST < abs(value) < _LARGEST and abs(value) != 1.0
 
 
 class Open(Number):
@@ -109,7 +109,8 @@ class CallNumbers:
         # Whole counters by their index that an operator was given without a word, with its line; code of the run under way.
         self._untold: dict[int, str] = {}
         self._ran: list[types.CodeType] = []
-        self._executed = Executed(())
+        # Which uses of counters the recorded call came to.
+        self.executed = Executed(())
         self._recordings = self._runs = self._replays = 0
         self._texts: _Texts | None = None
         # What the run under way makes of them; none where it is not recorded.
@@ -159,7 +160,7 @@ class CallNumbers:
             try:
                 made = self._texts.make(values)
                 answers = () if self._texts.ask is None else self._texts.ask(values)
-            except ArithmeticError:
+            except (ArithmeticError, TypeError):
                 return False
             if answers != self._texts.answers or not all(map(is_any, made)):
                 return False
@@ -175,7 +176,7 @@ class CallNumbers:
         kinds, ask, answers = self._way
         try:
             return [*map(type, values)] == kinds and bool(ask(values) == answers)
-        except ArithmeticError:
+        except (ArithmeticError, TypeError):
             return False
 
     def _give(self, numbers: Sequence[float]) -> None:
@@ -241,11 +242,11 @@ class CallNumbers:
             else:
                 self._left.append(repr(now) if type(now) in (int, float) else "")
 
-    def looks(self, known: Collection[types.CodeType]) -> Executed:
-        """Around a call that is recorded: sees which uses of counters there are on its way that may not tell."""
-        self._executed = Executed(place for counter in self.counters for uses in (counter.uses_that_do_not_tell(known), counter.operators(known))
-                                  for place in uses)
-        return self._executed
+    def silent_uses(self, known: Collection[types.CodeType]) -> Iterator[Place]:
+        """Of counters in this code, which may not tell."""
+        for counter in self.counters:
+            yield from counter.uses_that_do_not_tell(known)
+            yield from counter.operators(known)
 
     def look_at(self, ran: Iterable[types.CodeType], known: Collection[types.CodeType]) -> None:
         """Of a call that ran, the first of which has no tracked numbers: a function may ask for their class, and code of any call may
@@ -262,7 +263,7 @@ class CallNumbers:
         is_safe = not any(may_tell_it_apart(code) for code in known if f"{os.sep}torch{os.sep}" not in code.co_filename)
         for counter in self.counters:
             for place, where in counter.uses_that_do_not_tell(known).items():
-                if place[1] == SOMEWHERE or not is_safe or book is not None and self._executed.may_have_run(place):
+                if place[1] == SOMEWHERE or not is_safe or book is not None and self.executed.may_have_run(place):
                     self.refusal = self.refusal or f"the function uses it for something else than arithmetic and comparisons ({where})"
 
     def end(self, recorded: bool, replays: Callable[[], int]) -> None:
@@ -337,7 +338,7 @@ class CallNumbers:
     def _look_for_untold(self, book: Book) -> None:
         """Such a counter is a constant of the recording. A call that finds another value there is of another one."""
         for index, counter in enumerate(self.counters, len(self.places)):
-            untold = (line for place, line in counter.operators(self._ran).items() if place not in book.sites and self._executed.may_have_run(place))
+            untold = (line for place, line in counter.operators(self._ran).items() if place not in book.sites and self.executed.may_have_run(place))
             where = next((line for text, line in book.untold.items() if f"v[{index}]" in text), "") or next(untold, "")
             if where and index not in self._untold:
                 self._untold[index] = where

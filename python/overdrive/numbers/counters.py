@@ -146,6 +146,19 @@ def _stores(code: types.CodeType, name: _Key) -> bool:
     return any(map(name.is_stored, _steps_naming(code, name.key)))
 
 
+def stores_of(read: Read, codes: Iterable[types.CodeType]) -> list[Place]:
+    """Where this code gives the place a value by its name."""
+    name = _key_of(read)
+    return [(code, offset) for code in codes for offset in _offsets_of_stores(code, name)]
+
+
+@functools.lru_cache(maxsize=8192)
+def _offsets_of_stores(code: types.CodeType, name: _Key) -> list[int]:
+    steps = _steps_naming(code, name.key)
+    return [step.offset for index, step in enumerate(steps)
+            if name.is_stored(step) or step.opname == "STORE_SUBSCR" and _is_constant(steps[index - 1], name.key)]
+
+
 def may_be_read_first(read: Read, codes: Collection[types.CodeType], is_always_written: bool) -> bool:
     """Whether the call may have read the value before it gave the place another one. ``codes``: its code, in the order in which it first returned.
     What stands in a container has other names than its key."""
@@ -168,9 +181,7 @@ def _loads_first(code: types.CodeType, name: _Key) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def _writes(code: types.CodeType, name: _Key) -> bool:
-    steps = _steps_naming(code, name.key)
-    return any(name.is_stored(step) or step.opname == "STORE_SUBSCR" and _is_constant(steps[index - 1], name.key)
-               for index, step in enumerate(steps))
+    return bool(_offsets_of_stores(code, name))
 
 
 def _steps_naming(code: types.CodeType, key: Any) -> list[Any]:

@@ -108,12 +108,12 @@ class CapturedStep(Method, Step):
         if optimizers is not None and optimizers.take_crossed():
             self._start_again("momentum or weight decay was switched on or off")
         self._look_for_changes()
-        self._runner.carried = 0
+        self._runner.carried = ()
         if self._changes.carried:
             if (carried := self._changes.carried_tensors(tensors)) is None:
                 return self._eager(inputs, _CARRIED_TWICE.format(", ".join(f"`{read.name}`" for read in self._changes.carried.values())))
             tensors = [*tensors, *carried]
-            self._runner.carried = len(carried)
+            self._runner.carried = carried
         facts = self._subject.facts.of(tensors)
         if facts is None:
             return self._eager(inputs, self._subject.facts.reason)
@@ -137,10 +137,11 @@ class CapturedStep(Method, Step):
         """What a call does after the library. ``variant``: None where the function ran, and its values were dropped. ``facts``: of the
         tensors; "more than tensors" is one."""
         form = self._forms.last
+        made: dict[int, Any] = {}
         if form is not REPLAYED:
             self._pace.note_run()
             for left in form.left if form.is_recorded and not self._runner.gives_its_own else ():
-                left.put_in_a_recording(results, tensors)
+                left.put_in_a_recording(results, tensors, made)
             if (value := self._runner.returned(results)) is not NOTHING:
                 return value
             return filled(form.result, iter(results))
@@ -152,7 +153,7 @@ class CapturedStep(Method, Step):
             setting.put()
         form = self._forms.of_replay(self._capture)
         for left in form.left:
-            left.put(results, tensors)
+            left.put(results, tensors, made)
         if form.assigned:
             self._changes.assigned.put(form.assigned)
         arm(self, variant, facts, form, len(tensors))

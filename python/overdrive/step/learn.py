@@ -241,9 +241,22 @@ class Learner:
         self.changes.carries_anew = True
         self.chooser.drop_all()
 
+    def refuse_second_names(self, variant: _Variant, carried: Sequence[Any]) -> None:
+        """A recording has one input for a tensor that it finds, and another name of it may lead to another one later."""
+        if not carried:
+            return
+        known = {id(tensor) for tensor in carried}
+        of_buffers = {id(tensor) for place in self.changes.left.buffers for tensor in tensors_in(self.changes.left.reads[place].now())}
+        second = next((read.told() for read in variant.reads.all() if not known.isdisjoint(map(id, _tensors_expected(read)))), "")
+        if not second and any(id(tensor) in known - of_buffers for tensor in self.subject.lasting_tensors()):
+            second = "a parameter or a buffer"
+        if second:
+            names = ", ".join(f"`{read.name}`" for read in self.changes.carried.values())
+            _refuse(f"The function makes {names} of what it finds there, which is also {second}; make a clone() of it.")
+
     def carry_what_is_made_of_the_old(self) -> None:
-        for read in self.changes.left.made_of_the_old():
-            if read.place not in self.changes.carried and not self.changes.before.is_still_at(read) and self._can_be_carried(read):
+        for read in self.changes.left.made_of_the_old(self.changes.before):
+            if read.place not in self.changes.carried and self._can_be_carried(read):
                 self._carry(read)
 
     def _begin_to_assign(self, read: Read) -> None:
@@ -354,6 +367,11 @@ class Learner:
                           for read in new if (place := read.place) not in own)
         variant.reads.leave_out(own)
         return walk
+
+
+def _tensors_expected(read: Read) -> list[Any]:
+    values = read.expected if type(read.expected) is list else [] if isinstance(read, Alike) else [read.expected]
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _are_values(before: Any, now: Any) -> bool:

@@ -174,7 +174,7 @@ class PartRunner(Runner):
             without_inputs(form_of_results(self.apply(filled(template, iter(tensors))), leaves, []), leaves, tensors)
             for read, value in before:
                 if read.now() is not value:
-                    Left(read, leaves, tensors)
+                    Left(read, leaves, tensors, [])
                     putter_of(read)(value)
             call("Recording.results", leaves)
             return 1
@@ -293,8 +293,9 @@ class CapturedPart(CapturedStep):
         if form is REPLAYED:
             form = self._forms.of_replay(self._capture)
             arm(self, variant, facts, form, len(tensors))
+        made: dict[int, Any] = {}
         for left in form.left:
-            left.put(results, tensors)
+            left.put(results, tensors, made)
         return filled(form.result, iter(results), tensors)
 
     def is_resting(self) -> bool:

@@ -16,6 +16,7 @@ from overdrive.native import signals
 from overdrive.native.dynamo import around
 from overdrive.native.library import call
 from overdrive.native.recording import _refuse, _Unrecorded
+from overdrive.numbers.executed import Executed
 from overdrive.reads.code import RANDOM_NUMBERS, Watcher
 from overdrive.reads.last_walk import is_one_number
 from overdrive.reads.optimizers import is_of_the_program
@@ -30,7 +31,7 @@ from overdrive.step.subject import refuse_optimizer
 from overdrive.step.variant import Forms, _Form, _Variant
 from overdrive.values.arguments import Arguments, Given, given_in, merged
 from overdrive.values.facts import RESULT_OF_A_CLASS, is_of_a_class
-from overdrive.values.forms import containers_in, form_of_results, only_tensors
+from overdrive.values.forms import containers_in, form_of_results, only_tensors, without_items
 from overdrive.values.read import ENTRY, NOTHING, VALUES, Alike, Read
 from overdrive.values.same import states_of
 
@@ -50,8 +51,8 @@ class Runner:
         self._error: BaseException | None = None
         # What the function has returned in the call under way, and its tensors.
         self._made: tuple[Any, list[Any]] | None = None
-        # How many of the inputs of the call stand at places of the program.
-        self.carried = 0
+        # Those of the inputs of the call that stand at places of the program; they come last.
+        self.carried: Sequence[Any] = ()
         # Whether a replay could not make what it returns or leaves.
         self.gives_its_own = False
         # That runs the function; 0: none.
@@ -146,8 +147,7 @@ class Runner:
         tensors = {id(entries) for module in subject.modules for entries in (module._parameters, module._buffers)} if others else ()
         if recorded and (changed := next((read for read in others if id(read.holder) not in tensors), None)) is not None:
             _refuse(f"The function changes {changed.name}, and a replay would not; do it outside.")
-        in_modules = {id(entries) for module in subject.modules for entries in vars(module).values()} if others else ()
-        if any(id(read.holder) in in_modules for read in others):
+        if others:
             self._chooser.drop_all()  # they were made with what this run has replaced
         if recorded or not is_known:
             variant.reads.add(subject.training(self._changes.own))
@@ -160,7 +160,7 @@ class Runner:
             return NOTHING
         value, leaves = made
         is_it = self.gives_its_own or len(leaves) == len(results) and all(a is b for a, b in zip(leaves, results))
-        return value if is_it else NOTHING
+        return without_items(value) if is_it else NOTHING
 
     def take_error(self) -> BaseException | None:
         """What the function has thrown in this call, which has no results."""
@@ -171,7 +171,7 @@ class Runner:
         given, self.given = self.given, None
         self._containers = given
         self._objects = () if given is None else given.objects
-        return merged(template, tensors[:len(tensors) - self.carried], given)
+        return merged(template, tensors[:len(tensors) - len(self.carried)], given)
 
     def apply(self, inputs: Any) -> Any:
         if isinstance(inputs, Arguments):
@@ -211,6 +211,7 @@ class Runner:
                     walk = self._learner.learn(variant, watcher, only_read, objects)
                 if recorded:
                     self._learner.tell_numbers()
+                    self._learner.refuse_second_names(variant, self.carried)
                     self._look_at_results(value, walk)
                 elif self._learner.has_met_one_of(containers_in(value)):
                     self.gives_its_own = True  # a recording refuses it
@@ -231,8 +232,12 @@ class Runner:
         began = 0 if recorded or pace.budget.is_off else _budget.clock()
         with self._subject.schedulers.apart(self._subject.optimizers), without_collections():
             if recorded:
-                with contextlib.nullcontext() if numbers is None else numbers.looks(learner.codes):
+                executed = Executed([*self._changes.left.stores(learner.codes), *(() if numbers is None else numbers.silent_uses(learner.codes))])
+                if numbers is not None:
+                    numbers.executed = executed
+                with executed:
                     value = self._record(inputs, watcher)
+                self._changes.left.note_stores(executed)
             else:
                 with watcher:
                     value = self.apply(inputs)

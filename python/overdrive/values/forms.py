@@ -212,6 +212,13 @@ def filled(form: Any, leaves: Iterator[Any], inputs: Sequence[Any] = ()) -> Any:
     return kind.make(made) if isinstance(kind, _Node) else kind(made)
 
 
+def without_items(value: Any) -> Any:
+    """With their numbers, where it is made of tensors and numbers."""
+    leaves: list[Any] = []
+    form = form_of(value, leaves)
+    return filled(form, iter(leaves)) if _has(form, "item") else value
+
+
 class Item:
     """In the place of the number, while the function is recorded: nothing but its return sees it."""
 
