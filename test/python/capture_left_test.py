@@ -492,3 +492,23 @@ def test_a_number_that_a_refused_call_returns_is_one():
             result = step(torch.randn(6, 5))
             assert type(result if type(result) is float else result[1]["loss"]) is float
         assert "gradient of a parameter" in step.refusal()
+
+
+@pytest.mark.parametrize("before", [None, torch.zeros(())])
+def test_a_tensor_that_some_calls_leave(before):
+    """The calls that leave it alone are the first of their recordings, and have nothing to do with it."""
+    model, state = nn.Linear(5, 4), types.SimpleNamespace(n=0, last=before)
+
+    def function(x):
+        loss = model(x).square().mean()
+        state.n += 1
+        if state.n % 3 == 0:
+            state.last = loss.detach()
+        return loss
+
+    step, wanted = overdrive.capture(function, always=True), before
+    for call in range(1, 60):
+        loss = step(torch.randn(6, 5))
+        wanted = loss.detach() if call % 3 == 0 else wanted
+        assert state.last is wanted is None or torch.equal(state.last, wanted)
+    assert step.stats()["replayed"] > 35, step.refusal()

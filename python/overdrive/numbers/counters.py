@@ -132,6 +132,7 @@ def _that_may_use(read: Read, codes: Iterable[types.CodeType]) -> Iterable[types
 
 def is_written(read: Read, codes: Iterable[types.CodeType]) -> bool:
     name = _key_of(read)
+    codes = (code for code in codes if name.key in _stored_in(code))
     return any(_writes(code, name) for code in _that_may_use(read, codes))
 
 
@@ -150,6 +151,14 @@ def stores_of(read: Read, codes: Iterable[types.CodeType]) -> list[Place]:
     """Where this code gives the place a value by its name."""
     name = _key_of(read)
     return [(code, offset) for code in codes for offset in _offsets_of_stores(code, name)]
+
+
+@functools.lru_cache(maxsize=8192)
+def _stored_in(code: types.CodeType) -> frozenset[Any]:
+    """Names and constant keys."""
+    steps = steps_of(code)
+    names = {step.argval for step in steps if step.opname.startswith("STORE_")}
+    return frozenset(names.union(before.argval for before, step in zip(steps, steps[1:]) if step.opname == "STORE_SUBSCR" and before.opname == "LOAD_CONST"))
 
 
 @functools.lru_cache(maxsize=8192)

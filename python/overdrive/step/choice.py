@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
+
 from overdrive.effects.places import Changes
 from overdrive.effects.left import Setting, tensors_in
 from overdrive.native.recording import Refusal
@@ -42,7 +44,8 @@ class Chooser:
         # The last used one comes last, and is that of the call under way.
         self.variants: list[_Variant] = []
         self.variant: _Variant | None = None
-        # Whether the function reads a place and gives it values, as far as its code is known. The learner's.
+        # Whether the function gives a place values, and whether it reads them, too, as far as its code is known. The learner's.
+        self.may_write: Callable[[Read], bool] = lambda read: False
         self.may_count: Callable[[Read], bool] = lambda read: False
         # Sets of values that calls had and no recording is for, with the turn of the first such call; the last one, and how many turns there were.
         self._seen: list[tuple[Any, tuple[int, int, int]]] = []
@@ -98,15 +101,18 @@ class Chooser:
         if len(self.variants) >= min(self._programs, _MOST_SETS):
             del self.variants[0]
         settings = [as_it_is_now(read) for read in self._changes.settings.values()]
-        variant = _Variant(next(self._numbers), key, [*begins_with, *self._counts_of_the_last(), *settings])
+        variant = _Variant(next(self._numbers), key, [*begins_with, *self._written_by_the_function(), *settings])
         variant.settings = {read.place: Setting(read) for read in settings}
         variant.numbers = numbers
         return variant
 
-    def _counts_of_the_last(self) -> Iterator[Read]:
-        """Numbers that it has read and the function writes: the first run with other values shows whether they go on, too."""
+    def _written_by_the_function(self) -> Iterator[Read]:
+        """What it has read and the function writes: the first run with other values shows whether numbers go on, and tensors are given anew."""
         for read in () if self.variant is None else self.variant.reads.all():
-            if type(read.expected) in (int, float) and type(read.now()) in (int, float) and self.may_count(read):
+            expected = read.expected
+            may_go_on = self.may_count if type(expected) in (int, float) else self.may_write if expected is None or isinstance(
+                expected, torch.Tensor) else None
+            if may_go_on is not None and may_go_on(read):
                 yield as_it_is_now(read)
 
     def _known(self, key: tuple[Any, ...]) -> _Variant | None:
