@@ -157,8 +157,8 @@ def stores_of(read: Read, codes: Iterable[types.CodeType]) -> list[Place]:
 def _stored_in(code: types.CodeType) -> frozenset[Any]:
     """Names and constant keys."""
     steps = steps_of(code)
-    names = {step.argval for step in steps if step.opname.startswith("STORE_")}
-    return frozenset(names.union(before.argval for before, step in zip(steps, steps[1:]) if step.opname == "STORE_SUBSCR" and before.opname == "LOAD_CONST"))
+    keys = {before.argval for before, step in zip(steps, steps[1:]) if step.opname == "STORE_SUBSCR" and before.opname == "LOAD_CONST"}
+    return frozenset(keys.union(step.argval for step in steps if step.opname.startswith("STORE_")))
 
 
 @functools.lru_cache(maxsize=8192)
