@@ -232,7 +232,8 @@ TAIL = '''
                     "write_local": write_local})
     return step, change, opt, lambda: [*model.parameters(), leaf, buffer, counter, obj.kept, *obj.pair, box["kept"], *(
         v for s in opt.state.values() for v in s.values() if isinstance(v, torch.Tensor))], lambda: [
-            obj.calls, obj.total, obj.bad, obj.late, repr(obj.last), box["calls"], len(seen)]
+            obj.calls, obj.total, obj.bad, obj.late, repr(obj.last), box["calls"], len(seen)], lambda: [
+            obj.kept, *obj.pair, box["kept"]]
 '''
 
 
@@ -242,7 +243,9 @@ class Side:
     def __init__(self, text, train, captured, passes=True):
         variables = {"__name__": "program"}
         exec(compile(text, "<program>", "exec"), variables)
-        self.step, self.change, optimizer, self.state, self.numbers = variables["build"]()
+        self.step, self.change, optimizer, self.state, self.numbers, self.carried = variables["build"]()
+        # What calls have left, which the program keeps and later calls do not write.
+        self.history = []
         self.captured = overdrive.capture(self.step, passes=passes, **({"optimizer": optimizer} if train else {})) if captured else None
         self.random = torch.get_rng_state()
 
@@ -253,7 +256,13 @@ class Side:
         except Exception as raised:
             results, error = None, f"{type(raised).__name__}: {raised}".split("\n")[0]
         self.random = torch.get_rng_state()
+        self.history = [*self.history[-12:], *self.carried()]
         return results, error
+
+    def relations(self):
+        """Which of what is carried, now and before, is one object, and which shares memory."""
+        return ([[a is b for b in self.history] for a in self.history],
+                [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in self.history] for a in self.history])
 
 
 def plain(value, strict):
@@ -293,6 +302,12 @@ def difference(eager, ours, got, want, inputs, others, strict):
         return "state"
     if ours.numbers() != eager.numbers():
         return f"numbers {ours.numbers()}, eager's are {eager.numbers()}"
+    if plain(ours.history, True) != plain(eager.history, True):
+        return "what was left before"
+    if ours.relations()[0] != eager.relations()[0]:
+        return "which of what is carried is one object"
+    if ours.relations()[1] != eager.relations()[1]:
+        return "which of what is carried shares memory"
     for a, b in zip(ours.state(), eager.state()):
         if a.is_leaf and plain(a.grad, False) != plain(b.grad, False):
             return "gradients"

@@ -512,3 +512,19 @@ def test_a_tensor_that_some_calls_leave(before):
         wanted = loss.detach() if call % 3 == 0 else wanted
         assert state.last is wanted is None or torch.equal(state.last, wanted)
     assert step.stats()["replayed"] > 35, step.refusal()
+
+
+def test_a_recorded_call_leaves_the_objects_of_the_program():
+    """Its results are others on the same memory."""
+    state = types.SimpleNamespace(a=torch.zeros(3), b=torch.ones(3), kept=torch.ones(2), pair=None)
+
+    def function(x):
+        state.a, state.b = state.b, state.a
+        state.pair = (x * 2, state.kept)
+        return x.sum()
+
+    step, a, b = overdrive.capture(function), state.a, state.b
+    for _ in range(12):
+        a, b = b, a
+        step(torch.randn(5))
+        assert state.a is a and state.b is b and state.pair[1] is state.kept

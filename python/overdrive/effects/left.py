@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from overdrive.native.library import call
 from overdrive.values.forms import filled, form_of, others_in
 from overdrive.values.read import NOTHING, Read
 from overdrive.values.same import same_value
@@ -19,7 +20,7 @@ _RESULT, _DETACHED, _INPUT = range(3)
 class Left:
     """One place, and how its value is made of the results."""
 
-    __slots__ = ("read", "form", "sources", "_put")
+    __slots__ = ("read", "form", "sources", "_put", "_found")
 
     def __init__(self, read: Read, results: list[Any], inputs: Sequence[Any], without_graph: list[Any]) -> None:
         """Results that only this place has go to the others. `without_graph`: such tensors of all places, each of which is one object."""
@@ -27,24 +28,29 @@ class Left:
         self.read, self._put, now = read, putter_of(read), read.now()
         self.form = NOTHING if now is NOTHING else form_of(now, tensors, [])
         self.sources = [_source_of(tensor, results, inputs, without_graph) for tensor in tensors]
+        # Of the recorded call under way, whose results are no objects of the program's: tensors that the call has not made.
+        self._found = [None if call("Recording.made", tensor) else tensor for tensor in tensors] if call("Recording.is_active") else []
 
     def __eq__(self, other: object) -> bool:
         return (isinstance(other, Left) and self.read.place == other.read.place and bool(self.form == other.form) and self.sources == other.sources)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def put_in_a_recording(self, results: Sequence[Any], inputs: Sequence[Any], made: dict[int, Any]) -> None:
+    def end_recording(self, results: Sequence[Any], inputs: Sequence[Any], made: dict[int, Any], gives_its_own: bool) -> None:
         """Recorded calls return copies, and leave these as replays do: replays write over what the recorded function has made."""
-        if self.sources:
+        if self.sources and not gives_its_own:
             self.put(results, inputs, made)
+        self._found = []
 
     def put(self, results: Sequence[Any], inputs: Sequence[Any], made: dict[int, Any]) -> None:
         """`made`: the call's tensors without a graph, by their numbers."""
         tensors = []
-        for kind, index, number in self.sources:
-            tensor = (inputs if kind == _INPUT else results)[index]
-            if kind == _DETACHED:
-                tensor = made[number] = made[number] if number in made else tensor.detach()
+        for place, (kind, index, number) in enumerate(self.sources):
+            tensor = self._found[place] if self._found else None
+            if tensor is None:
+                tensor = (inputs if kind == _INPUT else results)[index]
+                if kind == _DETACHED:
+                    tensor = made[number] = made[number] if number in made else tensor.detach()
             tensors.append(tensor)
         self._put(NOTHING if self.form is NOTHING else filled(self.form, iter(tensors)))
 

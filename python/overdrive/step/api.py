@@ -140,8 +140,8 @@ class CapturedStep(Method, Step):
         made: dict[int, Any] = {}
         if form is not REPLAYED:
             self._pace.note_run()
-            for left in form.left if form.is_recorded and not self._runner.gives_its_own else ():
-                left.put_in_a_recording(results, tensors, made)
+            for left in form.left if form.is_recorded else ():
+                left.end_recording(results, tensors, made, self._runner.gives_its_own)
             if (value := self._runner.returned(results)) is not NOTHING:
                 return value
             return filled(form.result, iter(results))
