@@ -29,7 +29,8 @@ class Left:
         self.form = NOTHING if now is NOTHING else form_of(now, tensors, [])
         self.sources = [_source_of(tensor, results, inputs, without_graph) for tensor in tensors]
         # Of the recorded call under way, whose results are no objects of the program's: tensors that the call has not made.
-        self._found = [None if call("Recording.made", tensor) else tensor for tensor in tensors] if call("Recording.is_active") else []
+        self._found = [None if kind == _INPUT or call("Recording.made", tensor) else tensor for tensor, (kind, _, _) in zip(tensors, self.sources)
+                       ] if call("Recording.is_active") else []
 
     def __eq__(self, other: object) -> bool:
         return (isinstance(other, Left) and self.read.place == other.read.place and bool(self.form == other.form) and self.sources == other.sources)

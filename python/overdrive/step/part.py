@@ -284,19 +284,19 @@ class CapturedPart(CapturedStep):
 
     def _end_call(self, variant: Any, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
         form = self._forms.last
+        made: dict[int, Any] = {}
         if form is REPLAYED:
             self._pace.note_replay()
-        else:
-            self._pace.note_run()
-        if (value := self._runner.returned(results)) is not NOTHING:
-            return value
-        if form is REPLAYED:
             form = self._forms.of_replay(self._capture)
             arm(self, variant, facts, form, len(tensors))
-        made: dict[int, Any] = {}
+            for left in form.left:
+                left.put(results, tensors, made)
+            return filled(form.result, iter(results), tensors)
+        self._pace.note_run()
+        value = self._runner.returned(results)
         for left in form.left:
-            left.put(results, tensors, made)
-        return filled(form.result, iter(results), tensors)
+            left.end_recording(results, tensors, made, value is not NOTHING)
+        return filled(form.result, iter(results), tensors) if value is NOTHING else value
 
     def is_resting(self) -> bool:
         return bool(self._pace.resting)
