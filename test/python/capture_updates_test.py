@@ -395,3 +395,44 @@ def test_a_call_in_which_the_function_changes_the_state_of_its_optimizer(way, ch
         assert not captured or step.stats()["replayed"] > 10, step.refusal()
     for want, got in zip(*sides):
         assert_same(want, got)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["between", "inside"])
+@pytest.mark.parametrize("option, value, kind", [
+    ("betas", (-1.0, 0.999), "adamw"), ("betas", (1.0, 0.999), "adamw"), ("betas", None, "adamw"), ("betas", (0.9,), "fused"), ("nesterov", None, "sgd"),
+    ("nesterov", "yes", "sgd"), ("momentum", None, "sgd"), ("decoupled_weight_decay", None, "adamw"), ("lr", "x", "sgd"), ("eps", 1j, "adamw")])
+def test_options_that_no_constructor_takes(option, value, kind, inside):
+    """Eager's formulas divide by zero, take them for true, or throw, in the middle of a call."""
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 4)
+        opt = KINDS[kind](net.parameters())
+
+        def function(x, flag, net=net, opt=opt):
+            if flag and inside:
+                opt.param_groups[0][option] = value
+            loss = net(x).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            return loss
+
+        step, seen = overdrive.capture(function, optimizer=opt) if captured else function, []
+        before = opt.param_groups[0][option]
+        for call in range(30):
+            if call == 16 and not inside:
+                opt.param_groups[0][option] = value
+            if call == 24:
+                opt.param_groups[0][option] = before
+            try:
+                step(torch.randn(3, 4), call == 16)
+                error = ""
+            except Exception as raised:  # noqa: BLE001 - whatever eager's is
+                error = f"{type(raised).__name__}: {raised}"
+            seen.append((error, numbers(net, opt)))
+        sides.append(seen)
+        assert not captured or step.stats()["replayed"] > 6, step.refusal()
+    for (want_error, want), (got_error, got) in zip(*sides):
+        assert want_error == got_error
+        assert_same(want, got)

@@ -93,10 +93,13 @@ class Optimizer:
             if self._rule is not None and group.get("foreach") and not (self._rule.foreach and all(map(_is_of_full_precision, group["params"]))):
                 return f"{name} has foreach=True, which rounds otherwise than the captured update; leave it out."
             for key, value in group.items():
-                if isinstance(value, torch.Tensor) or key == "betas" and any(torch.is_tensor(b) for b in value):
+                numbers = value if key == "betas" and isinstance(value, (tuple, list)) else (value,)
+                if any(torch.is_tensor(number) for number in numbers):
                     return f"{name} has a tensor as {key}, which is not understood in a captured step; give a number."
-                if any(is_scalar(number) and not isinstance(number, float) for number in (value if key == "betas" else (value,))):
+                if any(is_scalar(number) and not isinstance(number, float) for number in numbers):
                     return f"{name} has a number of NumPy's as {key}, whose arithmetic rounds otherwise than Python's; give float({key})."
+            if self._rule is not None and (odd := _odd_option(group, self._rule.carried)):
+                return f"{name} has {odd}, for which PyTorch's update may be an error, or another one; give a number that its constructor takes."
             if group.get("fused") and any(torch.empty_like(p).stride() != p.stride() for p in group["params"]):
                 return f"{name} has fused=True and a parameter with gaps, of which PyTorch's kernel updates other memory; leave fused=True out."
             if any(p.is_complex() or p.device.type != "cpu" for p in group["params"]):
@@ -119,7 +122,7 @@ class Optimizer:
         function will give them. A refusal, or ""."""
         rule = self._rule
         for index, group in enumerate(self.optimizer.param_groups if rule is not None else ()):
-            values = rule.numbers({**group, **ahead[index]} if index in ahead else group)  # type: ignore[union-attr]
+            values = self._numbers_in({**group, **ahead[index]} if index in ahead else group)
             if index < len(self._written) and _are_same(values, self._written[index]):
                 continue
             if not ahead and (reason := self.refusal()):
@@ -135,6 +138,13 @@ class Optimizer:
             numbers[:] = [float(value) for value in values]
             self._written[index] = values
         return ""
+
+    def _numbers_in(self, group: dict[str, Any]) -> tuple[Any, ...]:
+        """Of one group; none are like those that it has where its betas are no two."""
+        try:
+            return self._rule.numbers(group)  # type: ignore[union-attr]
+        except (TypeError, ValueError):
+            return (None,)
 
     def entries_of_options(self) -> list[tuple[dict[str, Any], str, Any]] | None:
         """Where the numbers come from that write_numbers() has written last: as long as these are the same objects, so are they. None:
@@ -160,7 +170,7 @@ class Optimizer:
         groups = self._groups_of_call()
         rule = self._rule
         return rule is None or len(groups) == len(self._written) and all(
-            _are_same(rule.numbers(_plain_options(group)), written) for group, written in zip(groups, self._written))
+            _are_same(self._numbers_in(_plain_options(group)), written) for group, written in zip(groups, self._written))
 
     def has_left_options(self) -> bool:
         """The same when the function has run, or those that a scheduler has left."""
@@ -381,6 +391,17 @@ class Optimizer:
                         _refuse(f"An update of {type(self.optimizer).__name__} is not the one that a captured step "
                                 "knows; leave step() outside the function.")
                         tensor.copy_(copy)
+
+
+def _odd_option(group: dict[str, Any], carried: Sequence[str]) -> str:
+    """An option that is no number, or for which the formulas divide by zero; "" where there is none."""
+    for key in carried:
+        value = group.get(key, False)
+        numbers = list(map(plain, value)) if key == "betas" and type(value) in (tuple, list) else [plain(value)]
+        is_usual = all(type(one) in _NUMBERS for one in numbers) and (key != "betas" or len(numbers) == 2 and all(0 <= one < 1 for one in numbers))
+        if not is_usual:
+            return f"{value!r} as {key}"
+    return ""
 
 
 def _plain_options(group: dict[str, Any]) -> dict[str, Any]:

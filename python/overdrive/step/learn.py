@@ -52,7 +52,8 @@ class Learner:
         self.subject, self.changes, self.chooser, self._forms = subject, changes, chooser, forms
         # Code of all runs of the function that were watched, and of the last one, in the order in which it first returned.
         codes = self.codes = set[types.CodeType]()
-        chooser.may_write = lambda read: is_written(read, codes)
+        if not subject.is_part:
+            chooser.may_write = lambda read: is_written(read, codes)
         chooser.may_count = lambda read: is_written(read, codes) and not is_only_written(read, codes)
         self.ran: list[types.CodeType] = []
         self.met = Met()
