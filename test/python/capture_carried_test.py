@@ -278,3 +278,40 @@ def test_another_name_of_what_was_found_is_looked_at():
         return seen
 
     assert train(True) == train(False)
+
+
+GRAPHS = {
+    "a hidden state": lambda o, y: setattr(o, "h", (y + o.h).tanh()),
+    "a total": lambda o, y: setattr(o, "h", o.h + y.square().mean(0)),
+    "a list": lambda o, y: setattr(o, "log", [*o.log, y.mean()]),
+    "a tuple": lambda o, y: setattr(o, "log", (*o.log, y.mean())),
+}
+
+
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_what_goes_on_with_its_graph_is_left_as_it_is(name, always):
+    """The backward comes after some calls, and goes through all of them. What replays leave has no graph."""
+    def train(captured):
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        state, seen = types.SimpleNamespace(h=torch.zeros(3), log=[] if name == "a list" else ()), []
+
+        def function(x):
+            y = layer(x)
+            GRAPHS[name](state, y)
+            return y.detach().sum()
+
+        step = overdrive.capture(function, always=always, check_every=10**6) if captured else function
+        for call in range(40):
+            step(torch.randn(5, 4))
+            if call % 5 == 4:
+                optimizer.zero_grad()
+                (state.h.sum() + sum(state.log)).backward()
+                optimizer.step()
+                state.h, state.log = state.h.detach(), type(state.log)()
+            seen.append([each.tolist() for each in (state.h, *state.log, *layer.parameters())])
+        return seen
+
+    assert train(True) == train(False)

@@ -37,6 +37,10 @@ class Left:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def has_found(self) -> bool:
+        """Whether the recorded call under way leaves a tensor there that it has not made, and was not given."""
+        return any(tensor is not None for tensor in self._found)
+
     def end_recording(self, results: Sequence[Any], inputs: Sequence[Any], made: dict[int, Any], gives_its_own: bool) -> None:
         """Recorded calls return copies, and leave these as replays do: replays write over what the recorded function has made."""
         if self.sources and not gives_its_own:

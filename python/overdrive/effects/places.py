@@ -134,6 +134,10 @@ class LeftPlaces:
         call("Recording.keep_addresses", [tensor for each in tensors.values() for tensor in each])
         self._tensors = {place: [tensor._cdata for tensor in each] for place, each in tensors.items()}
 
+    def that_may_be_read_first(self, ran: Collection[types.CodeType]) -> list[Read]:
+        """Places at which a call may go on with what the one before has left."""
+        return [read for place, read in self.reads.items() if may_be_read_first(read, ran, place not in self.alone)]
+
     def made_of_the_old(self, before: Before) -> list[Read]:
         """Places whose tensor the recorded call has given to an operator, and replaced, or has put at another place."""
         changed = {place for place, read in self.reads.items() if not before.is_still_at(read)}
@@ -177,6 +181,8 @@ class Changes:
         self.left = LeftPlaces()
         # Those of them whose tensors are inputs of the recordings, beside the arguments: each call makes them of those that it finds.
         self.carried: dict[_Place, Read] = {}
+        # Of the recorded call under way: a place at which it leaves a graph that the next call goes on with.
+        self.with_graph = ""
         # Whether the library still has the recordings of before, which took one of them for a tensor that stays.
         self.carries_anew = False
         # Numbers that it writes and never reads.
@@ -207,7 +213,7 @@ class Changes:
         self.given_by_both = ""
 
     def begin_run(self) -> None:
-        self.apart, self.has_refused = {}, False
+        self.apart, self.has_refused, self.with_graph = {}, False, ""
         self.before = Before([*self.left.reads.values(), *(read for place, read in self.own.items() if place not in self.counters)])
 
     def begin_recording(self) -> None:

@@ -109,6 +109,8 @@ class Learner:
                     self.begin_to_leave(read)
                 elif read.kind not in IN_CONTAINERS:
                     self._note_object(read)
+            elif self._leaves_a_graph(read):
+                continue
             elif self._can_be_carried(read):
                 self._carry(read)
             elif is_tensor:
@@ -232,9 +234,17 @@ class Learner:
             self.chooser.variant.reads.add([read])  # recordings that left the place alone have met it
         left.add(read)
 
+    def _leaves_a_graph(self, read: Read) -> bool:
+        """Whether what comes of the old tensors has a graph, on which the next call goes on. Replays leave tensors without one."""
+        if not any(tensor.requires_grad for tensor in tensors_in(read.now())):
+            return False
+        self.changes.with_graph = self.changes.with_graph or read.told()
+        return True
+
     def _can_be_carried(self, read: Read) -> bool:
         """Whether the tensors of the place may be inputs of the recordings, and what the call makes of them is left there."""
-        return self.subject.guarded and not self.subject.is_part and read.place not in self.changes.apart and can_be_left(read)
+        return (self.subject.guarded and not self.subject.is_part and read.place not in self.changes.apart and can_be_left(read)
+                and not any(tensor.is_inference() for tensor in tensors_in(read.now())))
 
     def _carry(self, read: Read) -> None:
         """No recording so far takes them."""
@@ -257,9 +267,15 @@ class Learner:
             _refuse(f"The function makes {names} of what it finds there, which is also {second}; make a clone() of it.")
 
     def carry_what_is_made_of_the_old(self) -> None:
-        for read in self.changes.left.made_of_the_old(self.changes.before):
-            if read.place not in self.changes.carried and self._can_be_carried(read):
+        changes = self.changes
+        if self.subject.is_part:
+            return
+        for read in changes.left.made_of_the_old(changes.before):
+            if not self._leaves_a_graph(read) and read.place not in changes.carried and self._can_be_carried(read):
                 self._carry(read)
+        for read in [*changes.carried.values(), *changes.left.that_may_be_read_first(self.ran)]:
+            if not changes.before.is_still_at(read):
+                self._leaves_a_graph(read)
 
     def _begin_to_assign(self, read: Read) -> None:
         if read.place in self.changes.assigned:

@@ -53,7 +53,7 @@ class Runner:
         self._made: tuple[Any, list[Any]] | None = None
         # Those of the inputs of the call that stand at places of the program; they come last.
         self.carried: Sequence[Any] = ()
-        # Whether a replay could not make what it returns or leaves.
+        # Whether a replay could not make what it returns or leaves, as far as the last recorded call has shown.
         self.gives_its_own = False
         # That runs the function; 0: none.
         self.thread = 0
@@ -99,6 +99,8 @@ class Runner:
         inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
         entry = call("Capture.current", self._capture)
         changes.begin_run()
+        if recorded:
+            self.gives_its_own = False
         with telling(self._texts, self._apart):
             value = self._run_function(variant, inputs, recorded)
             del inputs
@@ -111,6 +113,9 @@ class Runner:
             with _Unrecorded():
                 places = Places(changes.left.reads.values(), changes.before, leaves, tensors)
                 self._forms.last = _Form(result, places, recorded, changes.assigned.written)
+                if found := next((left.read.told() for left in places.left if left.has_found()), ""):
+                    self.gives_its_own, self._made = True, (value, leaves)
+                    _refuse(f"The function gives {found} a tensor that was there before the call, which a replay cannot find; give its clone().")
             if any(is_of_a_class(leaf) for leaf in leaves):
                 self._pace.given_up = RESULT_OF_A_CLASS
             if numbers is not None:
@@ -274,6 +279,10 @@ class Runner:
             changes.left.alone.update(only_read)
             variant.reads.add(changes.left.guards(only_read, learner.ran, changes.carried))
             learner.carry_what_is_made_of_the_old()
+            if changes.with_graph:
+                self.gives_its_own = True
+                _refuse(f"The function makes {changes.with_graph} of what it finds there, with its graph, and a replay would leave it without one; "
+                        "detach() it, or do the whole backward in one call.")
         return only_read
 
     def _leave_buffers(self) -> None:
