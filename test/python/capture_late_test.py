@@ -136,3 +136,41 @@ def test_a_captured_step_under_a_transform_is_its_function():
         else:
             assert torch.equal(step(x), (x * weight).sum().square())
     assert step.stats()["replayed"] > 8
+
+
+KINDS_OF_PLACES = {
+    "a tensor": ("state.k = torch.full((8,), 0.4)", "state.k = torch.full((8,), 0.8)", "state.k"),
+    "in a dict": ("state.d['k'] = torch.full((8,), 0.4)", "state.d['k'] = torch.full((8,), 0.8)", "state.d['k']"),
+    "in a list": ("state.l[0] = state.l[0] * 0.4", "state.l[1] = state.l[1] * 0.8", "(state.l[0] + state.l[1])"),
+    "a method of the object": ("state.f = lambda: 2.0", "del state.f", "state.f()"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_PLACES)
+def test_what_the_data_replace_several_times(kind):
+    """The replay is taken back, the call is eager, and the recordings of before are for what was there before."""
+    one, other, use = KINDS_OF_PLACES[kind]
+    text = (f"def function(x):\n    w.grad = None\n    if x[0] > 50: {one}\n    if x[0] < -50: {other}\n"
+            f"    h = (x * w * {use}).sin().tanh()\n    h.sum().backward()\n    return h.sum()\n")
+
+    class State:
+        def f(self):
+            return 0.5
+
+    def train(captured):
+        torch.manual_seed(0)
+        state = State()
+        state.k, state.d, state.l = torch.ones(8), {"k": torch.ones(8)}, [torch.ones(8), torch.ones(8)]
+        space = {"torch": torch, "w": torch.ones(8, requires_grad=True), "state": state}
+        exec(compile(text, __file__, "exec"), space)  # noqa: S102 - made here
+        step = overdrive.capture(space["function"], always=True, check_every=10**6) if captured else space["function"]
+        seen = []
+        for call in range(46):
+            x = torch.randn(8)
+            x[0] = {20: 100.0, 26: -100.0, 32: 100.0, 38: -100.0}.get(call, 0.0)
+            seen.append((step(x).item(), space["w"].grad.tolist()))
+        return seen, step
+
+    seen, step = train(True)
+    assert seen == train(False)[0]
+    assert step.stats()["replayed"] > 10, step.refusal()

@@ -156,8 +156,9 @@ class Learner:
         """At a place that the run under way has changed. Recordings that there are, of other sizes, say, were made with what was before: they are
         only good for that. What is recorded from now on finds what it is now, and so does what cannot tell the two apart."""
         before, now = read.expected, read.now()
-        if self.chooser.variant is variant and variant.recordings and isinstance(before, torch.Tensor):
-            self.chooser.drop(variant)  # nobody may keep the tensor that they have met
+        is_gone = now is NOTHING and not is_number(before)
+        if self.chooser.variant is variant and variant.recordings and (is_gone or isinstance(before, torch.Tensor)):
+            self.chooser.drop(variant)  # nobody may keep what they have met
         is_for_before = _are_told_apart(before, now) and self.chooser.variant is variant and variant.recordings
         variant.reads.add([read if is_for_before else as_it_is_now(read)])
 
@@ -230,8 +231,11 @@ class Learner:
         if read.place not in left.reads:
             if self._forms.known:
                 self.chooser.drop_all()
-        elif self.chooser.variant is not None and self.chooser.variant.recordings and (read.expected is NOTHING or is_number(read.expected)):
-            self.chooser.variant.reads.add([read])  # recordings that left the place alone have met it
+        elif (variant := self.chooser.variant) is not None and variant.recordings:
+            if read.expected is NOTHING or is_number(read.expected):
+                variant.reads.add([read])  # recordings that left the place alone have met it
+            else:
+                self.chooser.drop(variant)  # nobody may keep what they have met
         left.add(read)
 
     def _leaves_a_graph(self, read: Read) -> bool:
