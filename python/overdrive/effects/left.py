@@ -43,20 +43,25 @@ class Left:
 
     def end_recording(self, results: Sequence[Any], inputs: Sequence[Any], made: dict[int, Any], gives_its_own: bool) -> None:
         """Recorded calls return copies, and leave these as replays do: replays write over what the recorded function has made."""
+        found, self._found = self._found, []
         if self.sources and not gives_its_own:
-            self.put(results, inputs, made)
-        self._found = []
+            tensors = self._tensors(results, inputs, made)
+            self._put_these([one if own is None else own for own, one in zip(found, tensors)] if found else tensors)
 
     def put(self, results: Sequence[Any], inputs: Sequence[Any], made: dict[int, Any]) -> None:
-        """`made`: the call's tensors without a graph, by their numbers."""
+        """After a replay. `made`: the call's tensors without a graph, by their numbers."""
+        self._put_these(self._tensors(results, inputs, made))
+
+    def _tensors(self, results: Sequence[Any], inputs: Sequence[Any], made: dict[int, Any]) -> list[Any]:
         tensors = []
-        for place, (kind, index, number) in enumerate(self.sources):
-            tensor = self._found[place] if self._found else None
-            if tensor is None:
-                tensor = (inputs if kind == _INPUT else results)[index]
-                if kind == _DETACHED:
-                    tensor = made[number] = made[number] if number in made else tensor.detach()
+        for kind, index, number in self.sources:
+            tensor = (inputs if kind == _INPUT else results)[index]
+            if kind == _DETACHED:
+                tensor = made[number] = made[number] if number in made else tensor.detach()
             tensors.append(tensor)
+        return tensors
+
+    def _put_these(self, tensors: list[Any]) -> None:
         self._put(NOTHING if self.form is NOTHING else filled(self.form, iter(tensors)))
 
 

@@ -121,8 +121,9 @@ class LeftPlaces:
         self.reads: dict[_Place, Read] = {}
         # What stood there before the recorded call under way.
         self._looks: dict[_Place, Alike] = {}
-        # The tensors there, by their addresses; places to which the call may have given a value, be it what stood there.
+        # The tensors there, by their addresses; where its code gives the places values, and those to which it may have, be it what stood there.
         self._tensors: dict[_Place, list[int]] = {}
+        self._stores: dict[_Place, list[Place]] = {}
         self._stored: set[_Place] = set()
         # Those that are buffers of modules, and those that some recorded call has left alone.
         self.buffers: set[_Place] = set()
@@ -145,7 +146,8 @@ class LeftPlaces:
         return [self.reads[place] for place, tensors in self._tensors.items() if not moved.isdisjoint(tensors)
                 or place in changed and any(call("Recording.knew", each) for each in tensors)]
 
-    def stores(self, codes: Collection[types.CodeType]) -> Iterator[Place]:
+    def find_stores(self, codes: Collection[types.CodeType]) -> Iterator[Place]:
+        """Before a recorded call, for who looks which of them run."""
         self._stores = {place: stores_of(read, codes) for place, read in self.reads.items()}
         return itertools.chain.from_iterable(self._stores.values())
 
@@ -224,6 +226,9 @@ class Changes:
         """Places that other runs give values, and that this one has left alone: they have guards in its recording."""
         return {place: read for place, read in {**self.own, **self.left.reads}.items() if self.before.is_still_at(read)
                 and not (place in self.counters or place in self.assigned or place in self.carried or place in self.ever_apart)}
+
+    def told_carried(self) -> str:
+        return ", ".join(f"`{read.name}`" for read in self.carried.values())
 
     def carried_tensors(self, arguments: Sequence[Any]) -> list[Any] | None:
         """Those that the call begins with; None: one is at two places, or an argument, or part of a graph."""

@@ -111,7 +111,7 @@ class CapturedStep(Method, Step):
         self._runner.carried = ()
         if self._changes.carried:
             if (carried := self._changes.carried_tensors(tensors)) is None:
-                return self._eager(inputs, _CARRIED_TWICE.format(", ".join(f"`{read.name}`" for read in self._changes.carried.values())))
+                return self._eager(inputs, _CARRIED_TWICE.format(self._changes.told_carried()))
             tensors = [*tensors, *carried]
             self._runner.carried = carried
         facts = self._subject.facts.of(tensors)

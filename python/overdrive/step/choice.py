@@ -109,10 +109,11 @@ class Chooser:
     def _written_by_the_function(self) -> Iterator[Read]:
         """What it has read and the function writes: the first run with other values shows whether numbers go on, and tensors are given anew."""
         for read in () if self.variant is None else self.variant.reads.all():
-            expected = read.expected
-            may_go_on = self.may_count if type(expected) in (int, float) else self.may_write if expected is None or isinstance(
-                expected, torch.Tensor) else None
-            if may_go_on is not None and may_go_on(read):
+            if type(read.expected) in (int, float):
+                goes_on = self.may_count(read)
+            else:
+                goes_on = (read.expected is None or isinstance(read.expected, torch.Tensor)) and self.may_write(read)
+            if goes_on:
                 yield as_it_is_now(read)
 
     def _known(self, key: tuple[Any, ...]) -> _Variant | None:

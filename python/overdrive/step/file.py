@@ -117,8 +117,7 @@ def _check(step: Step) -> None:
     if counters := step._changes.counters:
         told = ", ".join(counter.told() for counter in counters.values())
         raise OverdriveError(f"The step cannot be saved: the function counts in {told}, which no file goes on with; count outside of the function.")
-    if carried := step._changes.carried:
-        told = ", ".join(f"`{read.name}`" for read in carried.values())
+    if told := step._changes.told_carried():
         raise OverdriveError(f"The step cannot be saved: the function makes {told} of what it finds there, which no file goes on with; take it as an "
                              "argument, and return it.")
     if reason := step._subject.optimizers.write_numbers():

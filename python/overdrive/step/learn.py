@@ -109,7 +109,7 @@ class Learner:
                     self.begin_to_leave(read)
                 elif read.kind not in IN_CONTAINERS:
                     self._note_object(read)
-            elif self._leaves_a_graph(read):
+            elif self._note_graph(read):
                 continue
             elif self._can_be_carried(read):
                 self._carry(read)
@@ -238,8 +238,8 @@ class Learner:
                 self.chooser.drop(variant)  # nobody may keep what they have met
         left.add(read)
 
-    def _leaves_a_graph(self, read: Read) -> bool:
-        """Whether what comes of the old tensors has a graph, on which the next call goes on. Replays leave tensors without one."""
+    def _note_graph(self, read: Read) -> bool:
+        """Notes, and says, whether what comes of the old tensors has a graph, on which the next call goes on. Replays leave none."""
         if not any(tensor.requires_grad for tensor in tensors_in(read.now())):
             return False
         self.changes.with_graph = self.changes.with_graph or read.told()
@@ -267,19 +267,18 @@ class Learner:
         if not second and any(id(tensor) in known - of_buffers for tensor in self.subject.lasting_tensors()):
             second = "a parameter or a buffer"
         if second:
-            names = ", ".join(f"`{read.name}`" for read in self.changes.carried.values())
-            _refuse(f"The function makes {names} of what it finds there, which is also {second}; make a clone() of it.")
+            _refuse(f"The function makes {self.changes.told_carried()} of what it finds there, which is also {second}; make a clone() of it.")
 
     def carry_what_is_made_of_the_old(self) -> None:
-        changes = self.changes
         if self.subject.is_part:
             return
+        changes = self.changes
         for read in changes.left.made_of_the_old(changes.before):
-            if not self._leaves_a_graph(read) and read.place not in changes.carried and self._can_be_carried(read):
+            if not self._note_graph(read) and read.place not in changes.carried and self._can_be_carried(read):
                 self._carry(read)
         for read in [*changes.carried.values(), *changes.left.that_may_be_read_first(self.ran)]:
             if not changes.before.is_still_at(read):
-                self._leaves_a_graph(read)
+                self._note_graph(read)
 
     def _begin_to_assign(self, read: Read) -> None:
         if read.place in self.changes.assigned:

@@ -237,7 +237,8 @@ class Runner:
         began = 0 if recorded or pace.budget.is_off else _budget.clock()
         with self._subject.schedulers.apart(self._subject.optimizers), without_collections():
             if recorded:
-                executed = Executed([*self._changes.left.stores(learner.codes), *(() if numbers is None else numbers.silent_uses(learner.codes))])
+                uses = () if numbers is None else numbers.silent_uses(learner.codes)
+                executed = Executed([*self._changes.left.find_stores(learner.codes), *uses])
                 if numbers is not None:
                     numbers.executed = executed
                 with executed:
