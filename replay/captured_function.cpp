@@ -268,6 +268,12 @@ std::vector<std::pair<std::string, at::Tensor>> CapturedFunction::names() const 
   return names;
 }
 
+bool CapturedFunction::has_met_one_of(const std::vector<at::Tensor>& tensors) const {
+  const auto& all = recordings_.all();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const KeptRecordings::Kept& kept) { return kept.recording->has_met_one_of(tensors); });
+}
+
 CaptureStats CapturedFunction::stats() const {
   CaptureStats stats = stats_;
   const uint64_t beside = calls_beside_.load(std::memory_order_relaxed);

@@ -39,6 +39,9 @@ class CapturedFunction {
   // The number of the recording that the last call belonged to, or that of the call under way; 0: none.
   uint64_t current() const { return current_; }
 
+  // Whether some recording uses the memory of one of these tensors, which its call was not given.
+  bool has_met_one_of(const std::vector<at::Tensor>& tensors) const;
+
   CaptureStats stats() const;
   // Why calls are not replayed, as a user reads it; "" where they are, or may be.
   std::string refusal() const;

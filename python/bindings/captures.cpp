@@ -181,6 +181,11 @@ void add_captures(torch::Library& library) {
                              const Tensors& inputs) { return (*capture)->step.call(inputs); })
       .def_static("reset", [](const CapturePtr& capture) { (*capture)->step.reset(); })
       .def_static("stats", &counts_of)
+      // Whether a recording uses the memory of one of these tensors, which its call was not given.
+      .def_static("has_met_one_of",
+                  [](const CapturePtr& capture, const Tensors& tensors) {
+                    return (*capture)->step.has_met_one_of(tensors);
+                  })
       // Refusals as a sentence, an operator and a kind, and how many calls rest for it.
       .def_static("refusal",
                   [](const CapturePtr& capture) {

@@ -10,13 +10,6 @@ namespace overdrive::replay {
 
 namespace {
 
-bool uses_memory_of(const Program& program, const at::Tensor& tensor) {
-  const auto* storage = tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-  return std::any_of(program.memories.begin(), program.memories.end(), [&](const Memory& memory) {
-    return memory.raw == storage && memory.origin != Origin::kInput;
-  });
-}
-
 // Memory that every replay makes anew.
 bool makes_memory_of(const Program& program, const at::Tensor& gradient) {
   const auto* storage = gradient.storage().unsafeGetStorageImpl();
@@ -83,7 +76,7 @@ void OutsideGuard::watch_gradients(const Program& program) {
     }
     if (gradient.may_be_any) continue;
     const bool stays = gradient.before != nullptr && gradient.before == after.unsafeGetTensorImpl();
-    if (stays && !uses_memory_of(program, after)) {
+    if (stays && !program.uses_memory_of(after)) {
       // The step leaves it alone, whichever it is.
       gradients_.push_back({.weak = gradient.leaf,
                             .leaf = gradient.raw,

@@ -83,6 +83,13 @@ bool Program::touches(const Argument& argument, int memory) const {
                      [&](int value) { return value >= 0 && values[value].memory == memory; });
 }
 
+bool Program::uses_memory_of(const at::Tensor& tensor) const {
+  const auto* storage = tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  return std::any_of(memories.begin(), memories.end(), [&](const Memory& memory) {
+    return memory.raw == storage && memory.origin != Origin::kInput;
+  });
+}
+
 bool Program::is_used(int memory) const {
   const auto touches = [&](const Argument& argument) { return this->touches(argument, memory); };
   return std::any_of(operators.begin(), operators.end(), [&](const Operator& op) {

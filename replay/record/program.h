@@ -235,6 +235,8 @@ struct Program {
   bool uses_random_numbers() const;
   // Whether a tensor of the argument lies in the memory.
   bool touches(const Argument& argument, int memory) const;
+  // Whether the tensor lies in memory that is no input's.
+  bool uses_memory_of(const at::Tensor& tensor) const;
   // Whether an operator that is replayed reads or writes it.
   bool is_used(int memory) const;
   // From the begin of the memory to the last element of any value; what lies behind is nobody's.

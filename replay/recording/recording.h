@@ -73,6 +73,8 @@ class Recording {
 
   // What a step file has of it; none while its calls are not replayed.
   std::optional<ProgramToSave> to_save();
+  // Whether what was recorded uses the memory of one of these, which the call was not given.
+  bool has_met_one_of(const std::vector<at::Tensor>& tensors) const;
   // Whether the two differ in their inputs alone.
   bool has_values_of(const Recording& other) const { return signature_.has_values_of(other.signature_); }
 

@@ -4,6 +4,7 @@
 
 #include "engine/base/json_text.h"
 
+#include <algorithm>
 #include <array>
 #include <ostream>
 
@@ -48,6 +49,12 @@ bool Recording::would_replay(const Tensors& inputs) {
   return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs) &&
          inputs_.know(run_->program(), inputs) && !value_guards_.difference(inputs) && !is_compared() &&
          !timed_.next_is_eager();
+}
+
+bool Recording::has_met_one_of(const Tensors& tensors) const {
+  const Program* program = run_ ? &run_->program() : recorded_.get();
+  return program && std::any_of(tensors.begin(), tensors.end(),
+                                [&](const at::Tensor& tensor) { return program->uses_memory_of(tensor); });
 }
 
 size_t Recording::bytes() const {

@@ -174,3 +174,99 @@ def test_what_the_data_replace_several_times(kind):
     seen, step = train(True)
     assert seen == train(False)[0]
     assert step.stats()["replayed"] > 10, step.refusal()
+
+
+class _Box:
+    def __init__(self, tensor, number):
+        self.tensor, self.number = tensor, number
+
+
+# How a state is made of a tensor, and what is read of it.
+KINDS_OF_STATES = {
+    "list": (lambda t: [t, t + 1], lambda state: state[0]),
+    "dict": (lambda t: {"t": t, "n": 2}, lambda state: state["t"] * state["n"]),
+    "object": (lambda t: _Box(t, 2), lambda state: state.tensor * state.number),
+    "deep": (lambda t: {"o": [_Box(t, 2)]}, lambda state: state["o"][0].tensor * state["o"][0].number),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPS, ids=["step", "part"])
+@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("kind", KINDS_OF_STATES)
+def test_what_a_rare_size_replaces_other_sizes_find(kind, writes, wrap):
+    """What comes looks as what goes did, and recordings of the other size have met that."""
+    make, read = KINDS_OF_STATES[kind]
+    is_part = wrap is overdrive.captured
+
+    def calls(wrap):
+        torch.manual_seed(0)
+        holder = _Box(None, 0)
+        holder.state = make(torch.zeros(2))
+
+        def function(x):
+            if len(x) == 3:
+                holder.state = make(torch.full((2,), 3.0))
+            value = read(holder.state)
+            if writes:
+                value.add_(x.detach().sum())
+            return x * value[0]
+
+        captured = wrap(function)
+        for call in range(40):
+            if call == 25 and kind != "list":
+                getattr(holder.state, "__dict__", holder.state)["number" if kind == "object" else "n"] = 5
+            y = captured(torch.randn(3 if call in (10, 11, 20, 30) else 2, requires_grad=is_part))
+            yield y.tolist(), read(holder.state).tolist()
+            if is_part:
+                y.sum().backward()
+
+    captured = []
+    given = list(calls(lambda function: captured.append(wrap(function, check_every=10 ** 6, always=True)) or captured[0]))
+    assert given == list(calls(lambda function: function))
+
+
+def test_a_container_that_a_rare_size_makes_anew_and_the_program_fills():
+    def calls(wrap):
+        holder = types.SimpleNamespace(log=[])
+
+        def function(x):
+            if len(x) == 3:
+                holder.log = []
+                return x
+            return x * (1 + len(holder.log))
+
+        captured = wrap(function)
+        for call in range(60):
+            if call % 7 == 6:
+                holder.log.append(1)
+            yield captured(torch.ones(3 if call % 13 == 12 else 2)).tolist()
+
+    assert list(calls(lambda function: overdrive.capture(function, check_every=10 ** 6, always=True))) == list(calls(lambda function: function))
+
+
+def _twice(x, *others):
+    return torch.nn.functional.linear(x, *others) * 2 if others else x * 2
+
+
+class _OtherModule(types.ModuleType):
+    def __getattribute__(self, name):
+        return 7.0 if name == "factor" else super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("kind", ["functional of linear.py", "torch of activation.py", "class of a module"])
+def test_a_module_that_is_another_one(kind, monkeypatch):
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
+    own = types.ModuleType("own")
+    own.factor = 2.0
+    captured = overdrive.capture(lambda x: net(x) * own.factor)
+    for call in range(24):
+        if call == 12:
+            if kind == "class of a module":
+                own.__class__ = _OtherModule
+            elif kind == "torch of activation.py":
+                monkeypatch.setattr(torch.nn.modules.activation, "torch", types.SimpleNamespace(tanh=_twice))
+            else:
+                monkeypatch.setattr(torch.nn.modules.linear, "F", types.SimpleNamespace(linear=_twice))
+        x = torch.randn(3, 2)
+        assert captured(x).tolist() == (net(x) * own.factor).tolist()
+    assert captured.stats()["replayed"] > 12

@@ -268,3 +268,28 @@ def test_an_error_of_a_scheduler_is_the_programs():
         for _ in range(40):
             step(torch.randn(5, 4))
     assert step.stats()["replayed"] > 10
+
+
+def test_a_step_that_the_function_puts_into_its_scheduler_stays():
+    def train(wrap):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+        def function(x):
+            if len(x) == 3:
+                scheduler.step = lambda: None
+            elif len(x) == 1:
+                vars(scheduler).pop("step", None)
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            scheduler.step()
+
+        step = wrap(function)
+        for call in range(60):
+            step(torch.randn({22: 3, 31: 1, 40: 3, 50: 1}.get(call, 2), 2))
+            yield optimizer.param_groups[0]["lr"], model.weight.tolist()
+
+    assert list(train(lambda function: overdrive.capture(function, check_every=10 ** 6, always=True))) == list(train(lambda function: function))

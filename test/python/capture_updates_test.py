@@ -1,6 +1,8 @@
 """Updates of optimizers in captured steps and parts beside eager ones, where gradients are no plain inputs: they lie in a parameter's
 memory, or the update changes them, or some calls make no update."""
 import contextlib
+import sys
+import types
 
 import pytest
 import torch
@@ -436,3 +438,60 @@ def test_options_that_no_constructor_takes(option, value, kind, inside):
     for (want_error, want), (got_error, got) in zip(*sides):
         assert want_error == got_error
         assert_same(want, got)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "later"])
+@pytest.mark.parametrize("where", ["the class", "the object", "its module"])
+def test_a_function_of_pytorchs_update_that_is_replaced(where, late, monkeypatch):
+    adam = sys.modules[torch.optim.Adam.__module__]
+
+    def replace(optimizer):
+        if where == "its module":
+            own = adam._single_tensor_adam
+            monkeypatch.setattr(adam, "_single_tensor_adam", lambda params, grads, *rest, **keywords: own(
+                params, [grad * 2 + 1 for grad in grads], *rest, **keywords))
+            return
+        own = torch.optim.Adam._init_group
+
+        def with_other_gradients(self, group, parameters, gradients, *rest):
+            has_complex = own(self, group, parameters, gradients, *rest)
+            gradients[:] = [gradient * 2 + 1 for gradient in gradients]
+            return has_complex
+
+        if where == "the class":
+            monkeypatch.setattr(torch.optim.Adam, "_init_group", with_other_gradients)
+        else:
+            optimizer._init_group = types.MethodType(with_other_gradients, optimizer)
+
+    def train(wrap):
+        monkeypatch.undo()
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.Adam(model.parameters(), 0.1)
+
+        def function(x):
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+
+        step = wrap(function)
+        for call in range(24):
+            if call == 12 * late:
+                replace(optimizer)
+            step(torch.randn(3, 2))
+            yield model.weight.tolist()
+
+    assert list(train(lambda function: overdrive.capture(function, check_every=10 ** 6, always=True))) == list(train(lambda function: function))
+
+
+def test_zero_grad_of_the_class_is_replaced_after_a_capture(monkeypatch):
+    model = torch.nn.Linear(2, 2)
+    optimizer = overdrive.captured(torch.optim.SGD(model.parameters(), 0.1), always=True)
+    cleared = []
+    for call in range(24):
+        if call == 12:
+            monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", lambda self, set_to_none=True: cleared.append(call))
+        optimizer.zero_grad()
+        model(torch.randn(3, 2)).sum().backward()
+        optimizer.step()
+    assert cleared == list(range(12, 24))

@@ -41,7 +41,10 @@ class Schedulers:
             yield
         finally:
             for scheduler in turned:
-                vars(scheduler).pop("step", None)
+                if isinstance(vars(scheduler).get("step"), _Apart):
+                    del scheduler.step
+                else:
+                    _refuse(f"The function replaces step() of {type(scheduler).__name__}; do so outside the function.")
 
 
 def _scheduled_by(scheduler: Any) -> Any:

@@ -30,8 +30,8 @@ NOT_UNDERSTOOD = ("The optimizer is {}. A captured step understands SGD, Adam, A
                   "Rprop, and one of a class of your own whose step() does not call PyTorch's; leave the step() of another one outside the "
                   "function, and uncaptured.")
 _NONE_AHEAD: Mapping[int, Mapping[str, Any]] = {}
-# Methods that a program may replace, of the object or of a class.
-_METHODS = ("step", "zero_grad")
+# Methods that a program may replace, of the object.
+_METHODS = ("step", "zero_grad", "_init_group")
 _OF_A_SCALER = ("grad_scale", "found_inf")
 _SCALED = "{} is stepped by a GradScaler, which scales inside of the update; call scaler.step() outside the function."
 _PLAIN = ("fused", "capturable", "differentiable")
@@ -111,7 +111,10 @@ class Optimizer:
     def _is_pytorch_step(self) -> bool:
         """Whether the program's step() is PyTorch's, as a scheduler wraps it or not."""
         own = self._before if self._is_in_call else self.optimizer.__dict__.get("step")
-        return (own is None or getattr(own, "_wrapped_by_lr_sched", False)) and is_pytorchs(own or type(self.optimizer).step) is True
+        functions = [own or type(self.optimizer).step, self.optimizer._init_group]
+        if self._rule is not None:
+            functions += self._rule.functions()
+        return (own is None or getattr(own, "_wrapped_by_lr_sched", False)) and all(map(is_pytorchs, functions))
 
     def _is_scaled(self) -> bool:
         """Whether a GradScaler has given it what a fused update scales by; it takes it away after the update."""
@@ -223,7 +226,9 @@ class Optimizer:
         name = f"the state, a parameter or a hook of {type(optimizer).__name__}"
         own = optimizer.__dict__
         reads = [Read(ENTRY, own, key, name) for key in ("state", "param_groups", *_METHODS, *_OF_A_SCALER)]
-        reads += [Read(ENTRY, entries_of(kind), key, f"{kind.__name__}.{key}") for kind in type(optimizer).__mro__[:-1] for key in _METHODS]
+        reads += [Read(VALUES, entries_of(kind), None, f"the class {kind.__name__}") for kind in type(optimizer).__mro__[:-1]]
+        if self._rule is not None:
+            reads.append(Read(VALUES, vars(self._rule.module()), None, f"a function of torch.optim.{self._rule.name}"))
         reads += [Read(VALUES, each, None, name) for each in (*self._hooks_on_step(), optimizer.state)]
         reads.append(Read(SIZE, optimizer.param_groups, None, name))
         for index, group in enumerate(optimizer.param_groups):

@@ -38,10 +38,17 @@ class Rule:
     def numbers(self, group: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(_options(group, self.carried).values())
 
+    def module(self) -> Any:
+        return importlib.import_module(f"torch.optim.{self.name}")
+
     def function(self) -> Callable[..., None]:
         """PyTorch's own, of lists of parameters, gradients and states."""
-        found: Callable[..., None] = getattr(importlib.import_module(f"torch.optim.{self.name}"), self.name)
+        found: Callable[..., None] = getattr(self.module(), self.name)
         return found
+
+    def functions(self) -> list[Any]:
+        """That one, and those that it calls."""
+        return [value for key, value in vars(self.module()).items() if key.endswith(f"_{self.name}") or key == self.name]
 
     def options(self, group: dict[str, Any]) -> dict[str, Any]:
         return _options(group, (*self.carried, *self.others, "foreach", "maximize"))

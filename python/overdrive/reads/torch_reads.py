@@ -76,12 +76,12 @@ def _globals(code: types.CodeType, variables: dict[str, Any], counts: Callable[[
 
 
 def _may_change(value: Any) -> bool:
-    """A function, whatever stands in its place, or a number."""
-    return not isinstance(value, (type, types.ModuleType)) and not is_setting(value) and (callable(value) or is_number(value))
+    """A function, whatever stands in its place, a module that has some, or a number."""
+    return not is_setting(value) and (_is_function(value) or is_number(value))
 
 
 def _is_function(value: Any) -> bool:
-    return callable(value) and not isinstance(value, type)
+    return isinstance(value, types.ModuleType) or callable(value) and not isinstance(value, type)
 
 
 def _answers(codes: Iterable[types.CodeType]) -> Iterator[Read]:

@@ -69,6 +69,7 @@ class Objects(Classes):
         if leads:
             self._read(ENTRY, vars(value), leads, name, where, depth)
         if isinstance(value, types.ModuleType):
+            self._read(KIND, value, None, f"the class of {name}", "", NOT_FOLLOWED)
             self._entries(vars(value), self._attributes, name, depth)
             self._whole_module(value, name, depth)
             if is_torchs(value.__name__):

@@ -25,8 +25,8 @@ from overdrive.step.choice import Chooser
 from overdrive.step.subject import Subject
 from overdrive.step.variant import Forms, _Variant
 from overdrive.values.arguments import Nested
-from overdrive.values.forms import classes_in, form_of
-from overdrive.values.read import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Read, as_it_is_now, looks_of
+from overdrive.values.forms import classes_in, form_of, others_in
+from overdrive.values.read import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Read, as_it_is_now
 from overdrive.values.reads import Held
 from overdrive.values.same import bytes_of, is_all_numbers, is_array, is_number
 from overdrive.values.slots import can_be_put
@@ -48,8 +48,8 @@ class Learner:
     the thread that is in the call. Gives guards to the set of values of the call, and drops recordings that do not know what is known now. Parts
     have one of their own kind (note_own, _classes_of_arguments)."""
 
-    def __init__(self, subject: Subject, changes: Changes, chooser: Chooser, forms: Forms) -> None:
-        self.subject, self.changes, self.chooser, self._forms = subject, changes, chooser, forms
+    def __init__(self, capture: Any, subject: Subject, changes: Changes, chooser: Chooser, forms: Forms) -> None:
+        self._capture, self.subject, self.changes, self.chooser, self._forms = capture, subject, changes, chooser, forms
         # Code of all runs of the function that were watched, and of the last one, in the order in which it first returned.
         codes = self.codes = set[types.CodeType]()
         if not subject.is_part:
@@ -155,12 +155,22 @@ class Learner:
     def _guard_changed(self, variant: _Variant, read: Read) -> None:
         """At a place that the run under way has changed. Recordings that there are, of other sizes, say, were made with what was before: they are
         only good for that. What is recorded from now on finds what it is now, and so does what cannot tell the two apart."""
-        before, now = read.expected, read.now()
-        is_gone = now is NOTHING and not is_number(before)
-        if self.chooser.variant is variant and variant.recordings and (is_gone or isinstance(before, torch.Tensor)):
-            self.chooser.drop(variant)  # nobody may keep what they have met
-        is_for_before = _are_told_apart(before, now) and self.chooser.variant is variant and variant.recordings
+        self._drop_what_met(read)
+        is_for_before = variant.recordings and self.chooser.variant is variant and _is_value(read.expected)
         variant.reads.add([read if is_for_before else as_it_is_now(read)])
+
+    def _drop_what_met(self, read: Read) -> None:
+        """Recordings that there are may have met the object or the tensors that the run under way has taken from a place. Nobody may keep them, and
+        what comes in their place may look as they do. A cache that is cleared nobody has met."""
+        variant, before = self.chooser.variant, read.expected
+        if variant is not None and variant.recordings and not _is_value(before) and (
+                not is_empty_container(read.now()) or self._has_met_content(variant, before)):
+            self.chooser.drop(variant)
+
+    def _has_met_content(self, variant: _Variant, container: Any) -> bool:
+        tensors: list[Any] = []
+        return (others_in(form_of(container, tensors, [])) is not None or any(read.holder is container for read in variant.reads.all())
+                or bool(call("Capture.has_met_one_of", self._capture, tensors)))
 
     def _refuse_kept_container(self, read: Read) -> None:
         """An empty container that the function also reads stays the same in replays, where the program has the one before."""
@@ -231,11 +241,10 @@ class Learner:
         if read.place not in left.reads:
             if self._forms.known:
                 self.chooser.drop_all()
-        elif (variant := self.chooser.variant) is not None and variant.recordings:
-            if read.expected is NOTHING or is_number(read.expected):
-                variant.reads.add([read])  # recordings that left the place alone have met it
-            else:
-                self.chooser.drop(variant)  # nobody may keep what they have met
+        elif (variant := self.chooser.variant) is not None and variant.recordings and _is_value(read.expected):
+            variant.reads.add([read])  # recordings that left the place alone have met it
+        else:
+            self._drop_what_met(read)
         left.add(read)
 
     def _note_graph(self, read: Read) -> bool:
@@ -395,20 +404,14 @@ def _tensors_expected(read: Read) -> list[Any]:
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-def _are_values(before: Any, now: Any) -> bool:
-    """Whether one of them is nothing but its value."""
-    return any(value is NOTHING or is_number(value) or is_all_numbers(value) for value in (before, now))
-
-
-def _are_told_apart(before: Any, now: Any) -> bool:
-    """Whether a guard with one of them sees the other."""
-    return _are_values(before, now) or _is_another_object(before, now) or not is_empty_container(now) and (
-        [*map(looks_of, tensors_in(before))] != [*map(looks_of, tensors_in(now))])
+def _is_value(value: Any) -> bool:
+    """Whether it is nothing but its value, which a guard sees."""
+    return value is NOTHING or is_number(value) or is_all_numbers(value)
 
 
 def _is_another_object(before: Any, now: Any) -> bool:
     """Whether both are objects that nobody looks into, and the program sees a difference: arrays, dates, instances of its classes."""
-    if is_empty_container(now) or _are_values(before, now):
+    if is_empty_container(now) or _is_value(before) or _is_value(now):
         return False
     if is_array(before) and is_array(now):
         return bytes_of(before) != bytes_of(now)

@@ -12,7 +12,7 @@ from overdrive.native.dynamo import around, tell_dynamo
 from overdrive.native.quick import NOT_TAKEN, OPEN, not_taken
 from overdrive.optimizers.one import Optimizer
 from overdrive.reads.code import is_watched
-from overdrive.reads.optimizers import is_of_the_program
+from overdrive.reads.optimizers import is_of_the_program, is_pytorchs
 from overdrive.step.api import CapturedStep
 from overdrive.step.methods import NotCopied
 
@@ -175,6 +175,7 @@ def _class_for(base: Any) -> Any:
     # Of the class's step() at the last call, which a program may patch.
     known: Any = None
     is_own = False
+    torchs = base.zero_grad
 
     @around
     def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -207,7 +208,7 @@ def _class_for(base: Any) -> Any:
     @around
     def zero_grad(self: Any, *arguments: Any, **keywords: Any) -> None:
         update = vars(self).get(_KEY)
-        if update is None or arguments or keywords or update.quick_zero_grad() is NOT_TAKEN:
+        if update is None or arguments or keywords or base.zero_grad is not torchs or update.quick_zero_grad() is NOT_TAKEN:
             base.zero_grad(self, *arguments, **keywords)
 
     step.__wrapped__ = base.step  # type: ignore[attr-defined]
@@ -215,6 +216,6 @@ def _class_for(base: Any) -> Any:
     step.hooked = getattr(base.step, "hooked", False)  # type: ignore[attr-defined]
     members = {"step": step, "__reduce_ex__": lambda self, protocol: parts_of_plain(self, base, protocol),
                "__module__": base.__module__, "__qualname__": base.__qualname__, "_overdrive_base": base}
-    if base.zero_grad is torch.optim.Optimizer.zero_grad:
-        members["zero_grad"] = functools.wraps(base.zero_grad)(zero_grad)
+    if torchs is torch.optim.Optimizer.zero_grad and is_pytorchs(torchs):
+        members["zero_grad"] = functools.wraps(torchs)(zero_grad)
     return type(base.__name__, (base,), members)

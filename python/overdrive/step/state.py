@@ -62,7 +62,7 @@ class Step:
         self._chooser = Chooser(shared, self._pace, subject.facts, changes, programs, guarded and not is_part)
         self._forms = Forms()
         self._texts = Texts(function, name, self._capture, self._pace, changes, warns)
-        self._learner: Learner = self._learner_of(subject, changes, self._chooser, self._forms)
+        self._learner: Learner = self._learner_of(self._capture, subject, changes, self._chooser, self._forms)
         self._apart = Apart(self._learner)
         self._runner: Runner = self._runner_of(self._capture, self._pace, self._learner, self._apart, self._forms, self._texts)
         self._is_in_a_mode, self._keeps_parametrizations = looks_at_modes()
