@@ -1,8 +1,11 @@
 """Updates of optimizers in captured steps and parts beside eager ones, where gradients are no plain inputs: they lie in a parameter's
 memory, or the update changes them, or some calls make no update."""
 import contextlib
+import copy
+import gc
 import sys
 import types
+import weakref
 
 import pytest
 import torch
@@ -495,3 +498,24 @@ def test_zero_grad_of_the_class_is_replaced_after_a_capture(monkeypatch):
         model(torch.randn(3, 2)).sum().backward()
         optimizer.step()
     assert cleared == list(range(12, 24))
+
+
+def test_an_optimizer_that_is_made_in_each_call_is_named_and_dies():
+    model = torch.nn.Linear(2, 2)
+    made = []
+
+    def function(x):
+        copied = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(copied.parameters(), 0.1, momentum=0.9)
+        made.append(weakref.ref(optimizer))
+        copied(x).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.weight.lerp_(copied.weight, 0.5)
+
+    step = overdrive.capture(function)
+    for _ in range(12):
+        step(torch.randn(3, 2))
+    assert "steps another optimizer or scheduler (SGD) in each call" in step.refusal()
+    gc.collect()
+    assert not any(one() for one in made)

@@ -28,7 +28,8 @@ _FILLS_TEXTS = ("format", "format_map", "vformat")
 NAMERS = ("getattr", "hasattr", "setattr", "delattr", "vars", "globals", "locals", "import_module", "__import__")
 _VARIABLES = ("LOAD_FAST", "LOAD_DEREF")
 _SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR")
-_COMPUTES = ("BINARY_", "COMPARE_OP", "UNARY_NEGATIVE")
+_OF_ONE_OPERATOR = {"UNARY_NEGATIVE": "__neg__", "CONTAINS_OP": "__contains__", "FORMAT_": "__format__"}
+_COMPUTES = ("BINARY_", "COMPARE_OP", *_OF_ONE_OPERATOR)
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "@": "matmul", "**": "pow",
               "<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "&": "and", "|": "or", "^": "xor"}
 
@@ -123,8 +124,8 @@ class Names:
             self.operators.add("__getitem__")
         elif name := _OPERATORS.get(text[:-1] if text.endswith("=") and text not in _OPERATORS else text):
             self.operators.update((f"__{name}__", f"__r{name}__", f"__i{name}__"))
-        elif step.opname == "UNARY_NEGATIVE":
-            self.operators.add("__neg__")
+        else:
+            self.operators.update(name for kind, name in _OF_ONE_OPERATOR.items() if step.opname.startswith(kind))
 
     def _global(self, code: types.CodeType, steps: list[Step], index: int, where: str) -> None:
         name, after = steps[index].argval, index + 1

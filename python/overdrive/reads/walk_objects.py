@@ -37,7 +37,8 @@ _OF_FUNCTIONS = ("__module__", *(name for name, each in vars(types.FunctionType)
 # Of Python's own library: objects that lead to others by attributes which the program does not name.
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
-_TEXTS = ("repr", "str", "format", "ascii")
+_ASK_FOR_ALL = ("repr", "str", "format", "ascii", "print", "index", "count", "remove")
+_OPERATORS_THAT_ASK = {"__eq__", "__ne__", "__contains__", "__format__", "__mod__"}
 # Classes of C whose objects have the same items for ever.
 _ITEMS_STAY = (re.Match, types.GenericAlias, types.UnionType)
 _OF_CONTAINERS = ("__getitem__", "__len__", "__contains__")
@@ -163,8 +164,8 @@ class Objects(Classes):
 
     def _looks_into_spaces(self) -> str:
         """Where code compares objects or makes texts of them, for which C goes through all that a namespace has."""
-        compares = "a comparison" if {"__eq__", "__ne__"} & self._operators else ""
-        return next((self._all_globals[name] for name in _TEXTS if name in self._all_globals), compares)
+        named = next((names[name] for names in (self._all_globals, self._attributes) for name in _ASK_FOR_ALL if name in names), "")
+        return named or ("an operator" if _OPERATORS_THAT_ASK & self._operators else "")
 
     def _lengths(self, own: dict[str, Any], names: dict[str, str], name: str) -> None:
         """Of a data set or a sampler whose length alone is asked for: long containers by their length."""

@@ -99,8 +99,10 @@ class CapturedStep(Method, Step):
         if self._pace.given_up or self._is_in_a_mode():
             return self._eager(inputs, self._reason_for_python())
         if self._subject.found:
-            self._subject.take_found()
+            self._pace.given_up = self._subject.take_found(self._pace.stats()["replayed"])
             self._forget()
+            if self._pace.given_up:
+                return self._eager(inputs, self._pace.given_up)
         optimizers = self._subject.optimizers if self._subject.optimizers.all() else None
         if optimizers is not None and (reason := optimizers.begin_call()):
             self._pace.given_up = reason

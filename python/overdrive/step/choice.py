@@ -19,7 +19,8 @@ from overdrive.values.keys import other_number
 from overdrive.values.read import CELL, ENTRY, Read, as_it_is_now
 from overdrive.values.same import is_number, same_value
 
-_MANY_WAYS = "The function goes many ways by numbers that it counts itself, and this is another one; count outside of the function."
+_MANY_WAYS = ("The function goes many ways by numbers that it counts itself ({}), and this is another one; count outside of the function, or keep in "
+              "a tensor what is made of others, as an average is.")
 # Sets of values without recordings that are remembered, to see whether they come again.
 _MOST_SEEN = 64
 # Recordings with open numbers for the ways that the function goes by them, and by what it counts.
@@ -67,7 +68,7 @@ class Chooser:
             if numbers is not None:
                 key = (numbers.template, *key[1:])
             elif self._changes.counters:
-                self._pace.eager_reason = Refusal(_MANY_WAYS)
+                self._pace.eager_reason = Refusal(_MANY_WAYS.format(", ".join(counter.told() for counter in self._changes.counters.values())))
                 return None
             if not self._pace.may_begin(reason, reason == "" or is_its_own or numbers is not None or self._comes_again(key, value)):
                 return None

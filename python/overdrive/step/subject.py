@@ -19,6 +19,11 @@ from overdrive.values.modules import is_scripted, structure_of
 from overdrive.values.read import ENTRY, Read
 from overdrive.values.reads import Reads
 
+# Calls in turn that step an optimizer which no call before has.
+_MOST_FINDS = 4
+_MADE_IN_EACH_CALL = ("The function steps another optimizer or scheduler ({}) in each call, and a captured step knows those that live on; make it "
+                      "outside of the function.")
+
 
 class Subject:
     """A function with its modules, tensors and optimizers, and the structure of these. Owned by a captured step, and used by the thread that is in
@@ -33,6 +38,8 @@ class Subject:
         # Those whose step() the function has called, although nobody has named them, and schedulers.
         self.found: dict[Any, None] = {}
         self.schedulers = Schedulers()
+        # Of the last time that there were some: how many replays there had been, and how many times in turn without another one.
+        self._finds = 0, 0
         # While it records: whether a step() of another optimizer is to be refused.
         self.looks_at_steps = True
         self.roots = list(roots)
@@ -93,12 +100,19 @@ class Subject:
             self.found[optimizer] = None
         refuse_optimizer(optimizer)
 
-    def take_found(self) -> None:
-        """Those that the function was seen to step are the step's from here on, as if they had been named, with their schedulers."""
-        for scheduler in filter(is_scheduler, self.found):
+    def take_found(self, replayed: int) -> str:
+        """Those that the function was seen to step are the step's from here on, as if they had been named, with their schedulers. Why it cannot be
+        captured, where it finds others in call after call, without a replay in between; ""."""
+        found, self.found = list(self.found), {}
+        before, times = self._finds
+        self._finds = replayed, times + 1 if replayed == before else 1
+        if self._finds[1] > _MOST_FINDS:
+            self.optimizers.let_go_of_found()
+            return _MADE_IN_EACH_CALL.format(type(found[0]).__name__)
+        for scheduler in filter(is_scheduler, found):
             self.schedulers.add(scheduler)
-        self.optimizers.add([each for each in self.found if not is_scheduler(each)], self.function)
-        self.found.clear()
+        self.optimizers.add([each for each in found if not is_scheduler(each)], self.function, are_found=True)
+        return ""
 
     def forget(self) -> None:
         self.structure = None
