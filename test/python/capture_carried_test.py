@@ -240,7 +240,7 @@ def test_a_step_that_carries_tensors_is_not_saved(tmp_path):
     for _ in range(12):
         captured(torch.randn(3))
     assert captured.stats()["replayed"] > 3, captured.refusal()
-    with pytest.raises(overdrive.OverdriveError, match="cannot be saved: the function makes `state.total` of what it finds there"):
+    with pytest.raises(overdrive.OverdriveError, match="cannot be saved: the function finds other tensors in `state.total` from call to call"):
         captured.save(str(tmp_path / "step"))
 
 
@@ -315,3 +315,59 @@ def test_what_goes_on_with_its_graph_is_left_as_it_is(name, always):
         return seen
 
     assert train(True) == train(False)
+
+
+# What the program puts at the place before a call, by the call's number, and what the function does with it; how many calls are replays at least.
+GIVEN = {
+    "a tensor": ("S.a = torch.randn(4)", "S.a * w", 50),
+    "of two sizes": ("S.a = torch.randn(4) if call % 5 else torch.randn(2, 4)", "S.a * w * S.a.dim()", 45),
+    "of two types": ("S.a = torch.randn(4).to(torch.float64 if call % 20 > 13 else torch.float32)", "S.a * w * (2 if S.a.dtype == torch.float64 else 1)", 40),
+    "strides and offsets": ("S.a = torch.randn(4) if call % 20 < 14 else torch.randn(9)[1:][::2]", "S.a * w * (S.a.stride(0) + S.a.storage_offset())", 40),
+    "a version": ("S.a = torch.randn(4); S.a.add_(1) if call // 20 % 2 else None", "S.a * w * (1 + S.a._version)", 40),
+    "a question to the data": ("S.a = torch.randn(4)", "S.a * w * (2 if S.a[0] > 0.5 else 1)", 30),
+    "in a tuple": ("S.a = (torch.randn(4), torch.randn(2))", "S.a[0] * w + S.a[1].sum()", 50),
+    "in a dict, with numbers": ("S.a = {'x': torch.randn(4), 'n': call // 30}", "S.a['x'] * w * S.a['n']", 40),
+    "a key that comes": ("S.a = dict.fromkeys(('x', 'y') if call % 20 > 13 else 'x', torch.randn(4))", "sum(each * w for each in S.a.values())", 30),
+    "two names": ("S.a = torch.randn(4); S.b = S.a if call // 20 % 2 else torch.randn(4)", "S.a * w + S.b * 2", 10),
+    "views of one tensor": ("S.a = base[call]", "S.a.mul_(2) * w", 50),
+    "what the function replaces in some calls": ("S.a = torch.randn(4) if call % 10 < 7 else torch.randn(2, 4)", "reduced() * w", 40),
+    "a parameter in turn": ("S.a = (torch.randn(4), w, torch.randn(4, requires_grad=True))[call // 5 % 3]", "S.a * w", 0),
+    "of a class of its own": ("S.a = torch.randn(4).as_subclass(Own) if call % 20 > 13 else torch.randn(4)", "S.a * w * (2 if type(S.a) is Own else 1)", 25),
+    "another name asks which it is": ("S.a, S.b = (torch.randn(4), None) if call % 3 else (S.a, S.a)", "S.a * w * (2 if S.a is S.b else 1)", 0),
+    "an attribute of the tensor": ("S.a = torch.randn(4); S.a.scale = call // 20", "S.a * w * S.a.scale", 0),
+}
+
+
+@pytest.mark.parametrize("where", ["an attribute", "a variable"])
+@pytest.mark.parametrize("kind", GIVEN)
+def test_tensors_that_the_program_puts_at_a_place_are_inputs(kind, where):
+    put, uses, least = GIVEN[kind]
+    lines = [f"def put(call):\n    {put}",
+             "def reduced():\n    if S.a.dim() == 2:\n        S.a = S.a.sum(0)\n    return S.a",
+             f"def function():\n    w.grad = None\n    y = ({uses}).sum()\n    y.backward()\n    return y.detach()"]
+    if where == "a variable":
+        lines = [line.replace("S.", "") for line in lines]
+        lines = [line.replace(":\n", ":\n    global a, b\n", 1) for line in lines]
+
+    def train(is_captured):
+        torch.manual_seed(0)
+
+        class Own(torch.Tensor):
+            pass
+
+        program = {"torch": torch, "w": torch.ones(4, requires_grad=True), "base": torch.randn(80, 4), "Own": Own,
+                   "S": types.SimpleNamespace(a=torch.ones(4), b=torch.ones(4)), "a": torch.ones(4), "b": torch.ones(4)}
+        exec("\n".join(lines), program)  # noqa: S102 - made here
+        step = overdrive.capture(program["function"], check_every=10 ** 6, always=True) if is_captured else program["function"]
+        seen = []
+        for call in range(80):
+            program["put"](call)
+            result = step()
+            now = program["S"].a if where == "an attribute" else program["a"]
+            seen.append((result.tolist(), program["w"].grad.tolist(), program["base"].tolist(),
+                         now.tolist() if isinstance(now, torch.Tensor) else None))
+        return seen, step
+
+    seen, step = train(True)
+    assert seen == train(False)[0]
+    assert step.stats()["replayed"] >= least, step.refusal()

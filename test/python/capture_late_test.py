@@ -270,3 +270,22 @@ def test_a_module_that_is_another_one(kind, monkeypatch):
         x = torch.randn(3, 2)
         assert captured(x).tolist() == (net(x) * own.factor).tolist()
     assert captured.stats()["replayed"] > 12
+
+
+def test_a_setting_that_pytorchs_python_asks_for(monkeypatch):
+    """With it, einsum() multiplies in another order, which rounds otherwise."""
+    torch.manual_seed(0)
+    a, b = torch.randn(8, 50), torch.randn(50, 3)
+
+    def function(x):
+        return torch.einsum("ij,jk,kl->il", x, a, b)
+
+    captured = overdrive.capture(function, check_every=10 ** 6, always=True)
+    for call in range(24):
+        if call == 12:
+            monkeypatch.setattr(torch.backends.opt_einsum, "enabled", False)
+        x = torch.randn(4, 8)
+        assert torch.equal(captured(x), function(x))
+    assert captured.stats()["replayed"] > 12
+    assert captured._chooser.variant.reads.changed() is None
+    assert any(read.name == "torch.backends.opt_einsum.enabled" for read in captured._chooser.variant.reads.all())

@@ -194,8 +194,9 @@ class Changes:
         self.written_ahead: list[tuple[Optimizer, list[tuple[int, str, int]]]] = []
         # Flags and texts.
         self.settings: dict[_Place, Read] = {}
-        # Values of tensors that changed between two calls, which the function may write before it reads them.
+        # Values of tensors that changed between two calls, which the function may write before it reads them, and how often they did.
         self.written_elsewhere: dict[_Place, Read] = {}
+        self.times_elsewhere: dict[_Place, int] = {}
         # Containers of which an answer is known that the program has them still.
         self.held: set[_Place] = set()
         # How often a call has made a value, or taken it away.
@@ -226,6 +227,10 @@ class Changes:
         """Places that other runs give values, and that this one has left alone: they have guards in its recording."""
         return {place: read for place, read in {**self.own, **self.left.reads}.items() if self.before.is_still_at(read)
                 and not (place in self.counters or place in self.assigned or place in self.carried or place in self.ever_apart)}
+
+    def note_written_elsewhere(self, read: Read) -> None:
+        self.written_elsewhere[read.place] = read
+        self.times_elsewhere[read.place] = self.times_elsewhere.get(read.place, 0) + 1
 
     def told_carried(self) -> str:
         return ", ".join(f"`{read.name}`" for read in self.carried.values())
@@ -268,6 +273,6 @@ class Changes:
         """Whether buffers are replaced and places left alone stays known: that is the function's way."""
         known: Any
         for known in (self.own, self.left.reads, self.carried, self.assigned, self.counters, self.written_ahead, self.settings,
-                      self.written_elsewhere, self.held, self.appearances, self.ever_apart):
+                      self.written_elsewhere, self.times_elsewhere, self.held, self.appearances, self.ever_apart):
             known.clear()
         self.of_settings = ""

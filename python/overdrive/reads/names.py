@@ -59,6 +59,8 @@ class Names:
         # Where it takes items by keys that it computes, but of `param_groups`.
         self.by_keys = ""
         self.operators: set[str] = set()
+        # Attributes that it puts into texts.
+        self.formatted: set[str] = set()
         # Names whose value it takes, and does not call at once, with the line.
         self.passed: dict[str, str] = {}
         self.passed_chains: set[tuple[str, ...]] = set()
@@ -114,10 +116,14 @@ class Names:
                 computes = name == "BINARY_SUBSCR" and steps[index - 1].opname not in ("LOAD_CONST", "BUILD_SLICE")
                 if computes and steps[index - 2].argval != "param_groups":
                     self.by_keys = self.by_keys or where
-                self._operator(step)
+                self._operator(steps, index)
 
-    def _operator(self, step: Step) -> None:
+    def _operator(self, steps: list[Step], index: int) -> None:
+        step, before = steps[index], steps[index - 1]
         if not step.opname.startswith(_COMPUTES):
+            return
+        if step.opname.startswith("FORMAT_") and before.opname == "LOAD_ATTR":
+            self.formatted.add(before.argval)
             return
         text = step.argrepr
         if step.opname == "BINARY_SUBSCR":

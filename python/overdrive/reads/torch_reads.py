@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from overdrive.reads.code import Watcher
 from overdrive.reads.names import names_of
 from overdrive.reads.walk_notes import Notes
-from overdrive.values.read import ANSWER, CODE, ENTRY, SIZE, Read, entries_of
+from overdrive.values.read import ANSWER, ATTRIBUTE, CODE, ENTRY, NOTHING, SIZE, Read, entries_of
 from overdrive.values.same import is_number, is_setting, is_torchs
 
 # Guards of PyTorch against classes of tensors, which nobody patches.
@@ -37,6 +38,7 @@ def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type]
     if with_code:
         yield from _of_tensors(names)
         yield from _answers(watcher.nn_codes)
+        yield from _settings([*watcher.torch_codes, *watcher.nn_codes])
     all_names = set(names)
     ran = set(watcher.nn_codes) | {code for code, _ in watcher.codes}
     for kind in dict.fromkeys([*kinds, *(watcher.nn_kinds if with_code else ())]):
@@ -91,6 +93,16 @@ def _answers(codes: Iterable[types.CodeType]) -> Iterator[Read]:
             if chain[:2] == ("torch", "_C") and len(chain) == 3 and chain[2].startswith(("_get_", "_is_")):
                 with contextlib.suppress(TypeError):  # it takes arguments
                     yield Read(ANSWER, getattr(torch._C, chain[2]), None, f"torch._C.{chain[2]}()", where)
+
+
+def _settings(codes: Iterable[types.CodeType]) -> Iterator[Read]:
+    """What a module of torch.backends has in its class or behind it, as opt_einsum.enabled, and the Python of PyTorch asks for."""
+    modules = {name.rpartition(".")[2]: module for name, module in list(sys.modules.items())
+               if name.startswith("torch.backends.") and type(module) is not types.ModuleType}
+    asked = {(module, key): None for code in codes for short, module in modules.items() if short in code.co_names
+             for key in code.co_names if is_number(getattr(module, key, NOTHING))}
+    for module, key in asked:
+        yield Read(ATTRIBUTE, module, key, f"{module.__name__}.{key}")
 
 
 def _of_tensors(names: Iterable[str]) -> Iterator[Read]:

@@ -78,6 +78,7 @@ class WalkNames:
         # Whether PyTorch's code went through data sets, or asked for their lengths alone.
         self._takes_items = any(code.co_name in _TAKES_ITEMS for code in watcher.nn_codes)
         self._operators = {name for code in self._codes for name in names_of(code).operators}
+        self._formatted = {name for code in self._codes for name in names_of(code).formatted}
 
     def names(self) -> set[str]:
         """Attributes that the program's code names."""

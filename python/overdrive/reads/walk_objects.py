@@ -37,8 +37,9 @@ _OF_FUNCTIONS = ("__module__", *(name for name, each in vars(types.FunctionType)
 # Of Python's own library: objects that lead to others by attributes which the program does not name.
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
-_ASK_FOR_ALL = ("repr", "str", "format", "ascii", "print", "index", "count", "remove")
-_OPERATORS_THAT_ASK = {"__eq__", "__ne__", "__contains__", "__format__", "__mod__"}
+# What asks a namespace for all that it has: functions, methods and operators.
+_ASK_FOR_ALL = ("repr", "str", "format", "ascii", "index", "count", "remove")
+_OPERATORS_THAT_ASK = {"__eq__", "__ne__", "__contains__", "__format__"}
 # Classes of C whose objects have the same items for ever.
 _ITEMS_STAY = (re.Match, types.GenericAlias, types.UnionType)
 _OF_CONTAINERS = ("__getitem__", "__len__", "__contains__")
@@ -140,7 +141,7 @@ class Objects(Classes):
         names = self._names_for(kind)
         own = entries if isinstance(entries, dict) else None
         pieces = self._found.pieces_of(value)
-        if isinstance(value, types.SimpleNamespace) and (where := self._looks_into_spaces()):
+        if isinstance(value, types.SimpleNamespace) and (where := self._looks_into_spaces(name)):
             pieces = {**pieces, "": where}
         if isinstance(value, threading.local):
             self._read(ANSWER, functools.partial(getattr, value, "__dict__"), None, f"the thread of {name}", "", NOT_FOLLOWED)
@@ -162,10 +163,12 @@ class Objects(Classes):
             if (key in names or any(piece in key for piece in pieces)) and _is_kept(value, key):
                 self._read(ATTRIBUTE, value, key, f"{name}.{key}", names.get(key, ""), depth)
 
-    def _looks_into_spaces(self) -> str:
+    def _looks_into_spaces(self, name: str) -> str:
         """Where code compares objects or makes texts of them, for which C goes through all that a namespace has."""
-        named = next((names[name] for names in (self._all_globals, self._attributes) for name in _ASK_FOR_ALL if name in names), "")
-        return named or ("an operator" if _OPERATORS_THAT_ASK & self._operators else "")
+        named = next((names[one] for names in (self._all_globals, self._attributes) for one in _ASK_FOR_ALL if one in names), "")
+        asks = _OPERATORS_THAT_ASK & self._operators or name.rpartition(".")[2] in self._formatted or (
+            "__mod__" in self._operators and any("%" in text for text in self._strings))
+        return named or ("an operator" if asks else "")
 
     def _lengths(self, own: dict[str, Any], names: dict[str, str], name: str) -> None:
         """Of a data set or a sampler whose length alone is asked for: long containers by their length."""

@@ -30,8 +30,8 @@ from overdrive.values.same import frozen
 _MOST_WATCHED = 4
 # Of the library: the function could not begin (python/bindings/captures.cpp).
 _FAILED = "The captured function failed."
-_CARRIED_TWICE = ("The function makes {} of what it finds there, and finds an argument, one tensor at two places, or one that requires a gradient; "
-                  "give clones, and detach() them.")
+_CARRIED_TWICE = ("The function finds other tensors in {} from call to call, and this time an argument, one tensor at two places, or one that "
+                  "requires a gradient; give clones, and detach() them.")
 # Values that are told where a compared replay differs.
 _MOST_MOVED = 8
 

@@ -16,7 +16,7 @@ from overdrive.step.pace import Pace
 from overdrive.step.variant import _Variant
 from overdrive.values.facts import Facts
 from overdrive.values.keys import other_number
-from overdrive.values.read import CELL, ENTRY, Read, as_it_is_now
+from overdrive.values.read import CELL, ENTRY, Alike, Read, as_it_is_now
 from overdrive.values.same import is_number, same_value
 
 _MANY_WAYS = ("The function goes many ways by numbers that it counts itself ({}), and this is another one; count outside of the function, or keep in "
@@ -87,11 +87,13 @@ class Chooser:
             return "", None, False
         if before.key == key and (changed := before.reads.changed()) is not None:
             now = changed.now()
-            if changed.kind in (ENTRY, CELL) and tensors_in(now):
-                self._changes.written_elsewhere[changed.place] = changed
+            for read in before.reads.other_values():
+                if read.kind in (ENTRY, CELL) and tensors_in(read.now()):
+                    self._changes.note_written_elsewhere(read)
             # A count of which no run that was watched has shown yet that it goes on.
             is_its_own = is_counted(changed.expected, now) and self.may_count(changed)
-            return changed.told(), (changed.place, now if is_number(now) else id(now)), is_its_own
+            value = now if is_number(now) else repr(now) if isinstance(changed, Alike) else id(now)
+            return changed.told(), (changed.place, value), is_its_own
         if before.key[0] != key[0]:
             return other_number(before.key[0], key[0]), None, False
         if before.key[1] != key[1]:
@@ -102,7 +104,8 @@ class Chooser:
         if len(self.variants) >= min(self._programs, _MOST_SETS):
             del self.variants[0]
         settings = [as_it_is_now(read) for read in self._changes.settings.values()]
-        variant = _Variant(next(self._numbers), key, [*begins_with, *self._written_by_the_function(), *settings])
+        looks = map(Alike, self._changes.carried.values())
+        variant = _Variant(next(self._numbers), key, [*begins_with, *self._written_by_the_function(), *settings, *looks])
         variant.settings = {read.place: Setting(read) for read in settings}
         variant.numbers = numbers
         return variant

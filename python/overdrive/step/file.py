@@ -118,8 +118,8 @@ def _check(step: Step) -> None:
         told = ", ".join(counter.told() for counter in counters.values())
         raise OverdriveError(f"The step cannot be saved: the function counts in {told}, which no file goes on with; count outside of the function.")
     if told := step._changes.told_carried():
-        raise OverdriveError(f"The step cannot be saved: the function makes {told} of what it finds there, which no file goes on with; take it as an "
-                             "argument, and return it.")
+        raise OverdriveError(f"The step cannot be saved: the function finds other tensors in {told} from call to call, which no file does; take them "
+                             "as arguments, and return what it makes of them.")
     if reason := step._subject.optimizers.write_numbers():
         raise OverdriveError(f"The step cannot be saved: {reason}")
 

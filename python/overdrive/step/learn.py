@@ -39,6 +39,8 @@ ANOTHER_TENSOR = "The function gives {}, another tensor in each call; keep one t
 _IN_CYCLES = 1 << 14
 # Attributes of libraries that are written in each call before they are read: tensordict's operation that leaves a context.
 _WRITTEN_FIRST = {"_last_op": "tensordict"}
+# Calls in which a tensor that the program has put at a place is another one, after which it is an input.
+_TIMES_ELSEWHERE = 2
 # Calls that make or take away one value, after which that is a refusal.
 _MOST_APPEARANCES = 3
 
@@ -71,13 +73,18 @@ class Learner:
                     "function, and give it what depends on the count as an argument.")
 
     def note_written(self, before: Sequence[Any]) -> None:
-        """What the function gives a new value in each call need not be the same before the call, if it does not read it."""
+        """What the function gives a new value in each call need not be the same before the call, if it does not read it. What the program gives
+        one is an input of the recordings, if the function leaves it alone."""
         written = []
         changes = self.changes
         for (place, read), value in zip(list(changes.written_elsewhere.items()), before):
             if read.now() is not value and can_be_left(read):
                 written.append(read)
                 changes.own[place] = changes.left.reads[place] = read
+                del changes.written_elsewhere[place]
+            elif (changes.times_elsewhere[place] >= _TIMES_ELSEWHERE and place not in changes.left.reads and self._can_be_carried(read)
+                  and not any(tensor.requires_grad for tensor in tensors_in(value))):
+                self._carry(read)
                 del changes.written_elsewhere[place]
         self._forget_expected(written)
 
@@ -276,7 +283,8 @@ class Learner:
         if not second and any(id(tensor) in known - of_buffers for tensor in self.subject.lasting_tensors()):
             second = "a parameter or a buffer"
         if second:
-            _refuse(f"The function makes {self.changes.told_carried()} of what it finds there, which is also {second}; make a clone() of it.")
+            _refuse(f"The function finds other tensors in {self.changes.told_carried()} from call to call, and this one is also {second}; make a "
+                    "clone() of it.")
 
     def carry_what_is_made_of_the_old(self) -> None:
         if self.subject.is_part:
