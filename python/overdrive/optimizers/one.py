@@ -76,8 +76,8 @@ class Optimizer:
             return NOT_UNDERSTOOD.format(name)
         if [*map(len, self._hooks_on_step())] != (self._hooks if self._is_in_call else [0] * 4):
             return f"{name} has hooks on step(), which a replay would not call; call them outside the function."
-        if not self._is_pytorch_step():
-            return (f"step() of {name} was replaced by another function, which a replay would not call; call step() outside "
+        if replaced := self._replaced():
+            return (f"{replaced}() of {name} was replaced by another function, which a replay would not call; call step() outside "
                     "the function.")
         if self._is_scaled():
             return _SCALED.format(name)
@@ -108,13 +108,15 @@ class Optimizer:
             return f"Two parameters of {name} share memory, and a captured step updates each for itself; give one of them."
         return ""
 
-    def _is_pytorch_step(self) -> bool:
-        """Whether the program's step() is PyTorch's, as a scheduler wraps it or not."""
+    def _replaced(self) -> str:
+        """A function of the update that is not PyTorch's; "": all are, and step() as a scheduler wraps it."""
         own = self._before if self._is_in_call else self.optimizer.__dict__.get("step")
-        functions = [own or type(self.optimizer).step, self.optimizer._init_group]
+        if own is not None and not getattr(own, "_wrapped_by_lr_sched", False):
+            return "step"
+        functions = {"step": own or type(self.optimizer).step, "_init_group": self.optimizer._init_group}
         if self._rule is not None:
-            functions += self._rule.functions()
-        return (own is None or getattr(own, "_wrapped_by_lr_sched", False)) and all(map(is_pytorchs, functions))
+            functions.update(self._rule.functions())
+        return next((name for name, function in functions.items() if not is_pytorchs(function)), "")
 
     def _is_scaled(self) -> bool:
         """Whether a GradScaler has given it what a fused update scales by; it takes it away after the update."""

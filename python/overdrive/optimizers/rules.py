@@ -46,9 +46,9 @@ class Rule:
         found: Callable[..., None] = getattr(self.module(), self.name)
         return found
 
-    def functions(self) -> list[Any]:
+    def functions(self) -> dict[str, Any]:
         """That one, and those that it calls."""
-        return [value for key, value in vars(self.module()).items() if key.endswith(f"_{self.name}") or key == self.name]
+        return {key: value for key, value in vars(self.module()).items() if key.endswith(f"_{self.name}") or key == self.name}
 
     def options(self, group: dict[str, Any]) -> dict[str, Any]:
         return _options(group, (*self.carried, *self.others, "foreach", "maximize"))
