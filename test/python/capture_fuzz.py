@@ -46,12 +46,17 @@ OTHER_CHANGES = (
     "model.load_state_dict({{k: v * 0.9 for k, v in model.state_dict().items()}})", "obj.unread = {}", "model[0].weight.grad = None",
 )
 # What a program carries from call to call: tensors that it replaces.
-CARRIED = ("obj.kept", "box['kept']", "obj.pair[0]")
+CARRIED = ("obj.kept", "box['kept']", "obj.pair[0]", "obj.fed", "box['fed'][0]")
 CARRIES = (
     "obj.kept = 0.9 * obj.kept + {t}.detach().mean(0)", "box['kept'] = {t}.detach()[0] + box['kept'] * {v}",
     "obj.kept, box['kept'] = box['kept'], obj.kept", "obj.pair = ({t}.detach()[1], obj.pair[0])", "obj.pair = (obj.pair[1] * 0.5, obj.kept)",
     "box['kept'] = obj.kept", "obj.kept = obj.kept + 1", "obj.kept.mul_(0.5)", "obj.kept = None if obj.kept is None else obj.kept.clone()",
+    "obj.fed = obj.fed.detach() * 0.5", "obj.fed.detach().mul_(0.5)", "obj.kept = obj.fed.detach()", "box['fed'] = [obj.kept, {t}.detach()[0]]",
 )
+# What the program puts there before nearly every call.
+FEEDS = ("obj.fed = torch.randn(4)", "obj.fed = torch.randn(6, 4)", "obj.fed = torch.randn(9)[1::2]", "obj.fed = box['fed'][0]", "obj.fed = obj.kept",
+         "box['fed'] = [torch.randn(4), torch.randn(2)]", "box['fed'] = [obj.fed]", "box['fed'] = (torch.randn(4).double(),)", "obj.kept = torch.randn(4)",
+         "obj.fed = buffer", "obj.fed = leaf", "obj.fed = torch.randn(4).requires_grad_()", "obj.fed = torch.randn(3, 4)[1]", "box['kept'] = obj.fed")
 CHANGES_OF_CARRIED = ("obj.kept = torch.full((4,), {})", "obj.kept.mul_({})", "box['kept'] = obj.kept", "box['kept'] = torch.full((4,), {}).double().float()",
                       "obj.pair = (torch.full((4,), {}), torch.zeros(4))", "box.pop('kept', None); box['kept'] = torch.full((1, 4), {})[0]")
 
@@ -192,7 +197,7 @@ class Object:
         self.a, self.flag, self.calls, self.weight, self.function = 1.0, True, 0, torch.ones(4), torch.tanh
         self.total, self.bad, self.late, self.last = 0.0, 0, False, 0.0
         self.inner = types.SimpleNamespace(b=1.0)
-        self.kept, self.pair = torch.zeros(4), (torch.ones(4), torch.ones(4) * 2)
+        self.kept, self.pair, self.fed = torch.zeros(4), (torch.ones(4), torch.ones(4) * 2), torch.ones(4)
     def scale(self, t):
         return t * self.inner.b + self.a
 class Scaled(nn.Module):
@@ -204,7 +209,7 @@ class Scaled(nn.Module):
 def build():
     torch.manual_seed(3)
     env = globals()
-    box, numbers, seen = {"a": 1.0, "deep": {"b": 1.0}, "flag": True, "raise": False, "calls": 0, "kept": torch.ones(4)}, [1.0, 0.5], []
+    box, numbers, seen = {"a": 1.0, "deep": {"b": 1.0}, "flag": True, "raise": False, "calls": 0, "kept": torch.ones(4), "fed": [torch.ones(4)]}, [1.0, 0.5], []
     obj, slotted, scaled, dropout, local = Object(), Slotted(), Scaled(), nn.Dropout(0.25), 1.0
     slotted.s = 1.0
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
@@ -230,10 +235,10 @@ TAIL = '''
         exec(text, {**globals(), "env": env, "box": box, "numbers": numbers, "obj": obj, "slotted": slotted, "scaled": scaled,
                     "dropout": dropout, "model": model, "leaf": leaf, "buffer": buffer, "hooks": hooks, "opt": opt,
                     "write_local": write_local})
-    return step, change, opt, lambda: [*model.parameters(), leaf, buffer, counter, obj.kept, *obj.pair, box["kept"], *(
+    return step, change, opt, lambda: [*model.parameters(), leaf, buffer, counter, obj.kept, *obj.pair, box["kept"], obj.fed, *box["fed"], *(
         v for s in opt.state.values() for v in s.values() if isinstance(v, torch.Tensor))], lambda: [
             obj.calls, obj.total, obj.bad, obj.late, repr(obj.last), box["calls"], len(seen)], lambda: [
-            obj.kept, *obj.pair, box["kept"]]
+            obj.kept, *obj.pair, box["kept"], obj.fed, *box["fed"]]
 '''
 
 
@@ -332,6 +337,7 @@ def tried(seed, strict, contexts):
     eager, ours = Side(text, train, False), Side(text, train, True, passes=seed % 4 != 3)
     chance = writer.random
     changes = [*(change for change in writer.used), *chance.sample(OTHER_CHANGES, 2), *(chance.sample(CHANGES_OF_CARRIED, 2) if writer.carries else ())]
+    feeds = chance.sample(FEEDS, 2) if writer.carries and chance.random() < 0.6 else []
     kind = chance.choice(["plain", "plain", "slice", "transposed", "same", "view"])
     told = []
     autocasts, inside = chance.random() < 0.25, False
@@ -350,6 +356,12 @@ def tried(seed, strict, contexts):
             for side in (eager, ours):
                 torch.manual_seed(9)
                 side.change(change)
+        for feed in feeds:
+            if chance.random() < 0.9:
+                told.append(f"before call {call}: {feed}")
+                for side in (eager, ours):
+                    torch.manual_seed(100 + call)
+                    side.change(feed)
         data = 1 if call < 9 or call > 18 else call
         this = chance.choice(["same", "small", "slice"]) if chance.random() < 0.1 else kind
         index = 9 if chance.random() < 0.03 else 3

@@ -289,3 +289,64 @@ def test_a_setting_that_pytorchs_python_asks_for(monkeypatch):
     assert captured.stats()["replayed"] > 12
     assert captured._chooser.variant.reads.changed() is None
     assert any(read.name == "torch.backends.opt_einsum.enabled" for read in captured._chooser.variant.reads.all())
+
+
+class _Functional:
+    linear = staticmethod(_twice)
+
+
+class _FunctionalOfObjects:
+    factor = 2.0
+
+    def linear(self, x, *others):
+        return torch.nn.functional.linear(x, *others) * self.factor
+
+
+@pytest.mark.parametrize("change", ["back", "its attribute", "its number", "another object"])
+def test_an_object_of_the_program_where_pytorch_has_a_module(change, monkeypatch):
+    linear = torch.nn.modules.linear
+    before = linear.F
+    monkeypatch.setattr(linear, "F", _Functional if change == "its attribute" else _FunctionalOfObjects())
+    net = torch.nn.Linear(2, 2)
+    captured = overdrive.capture(lambda x: net(x), check_every=10 ** 6, always=True)
+    for call in range(24):
+        if call == 12:
+            if change == "back":
+                monkeypatch.setattr(linear, "F", before)
+            elif change == "its attribute":
+                monkeypatch.setattr(_Functional, "linear", staticmethod(lambda x, *others: _twice(x, *others) * 3))
+            elif change == "its number":
+                linear.F.factor = 5.0
+            else:
+                monkeypatch.setattr(linear, "F", _FunctionalOfObjects())
+                linear.F.factor = 5.0
+        x = torch.randn(3, 2)
+        assert torch.equal(captured(x), net(x))
+
+
+def test_a_divergence_that_the_program_registers():
+    normal = torch.distributions.Normal
+    kind = type("Own", (normal,), {})
+
+    def function(x):
+        return torch.distributions.kl_divergence(kind(x, 1.0), kind(x * 2, 1.0)).sum()
+
+    captured = overdrive.capture(function, check_every=10 ** 6, always=True)
+    for call in range(24):
+        if call == 12:
+            torch.distributions.register_kl(kind, kind)(lambda p, q: p.loc * 0 + 7)
+        x = torch.randn(3)
+        assert torch.equal(captured(x), function(x))
+    assert captured.stats()["replayed"] > 12
+
+
+@pytest.mark.parametrize("wrap", WRAPS, ids=["step", "part"])
+def test_an_object_that_knows_few_names(wrap):
+    class Strict:
+        def __getattribute__(self, name):
+            return {"a": 2.0}[name]
+
+    strict = Strict()
+    captured = wrap(lambda x: x * strict.a)
+    for _ in range(6):
+        assert captured(torch.ones(2)).tolist() == [2.0, 2.0]

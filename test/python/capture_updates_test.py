@@ -519,3 +519,56 @@ def test_an_optimizer_that_is_made_in_each_call_is_named_and_dies():
     assert "steps another optimizer or scheduler (SGD) in each call" in step.refusal()
     gc.collect()
     assert not any(one() for one in made)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+@pytest.mark.parametrize("captured", ["step", "optimizer"])
+def test_an_update_in_inference_mode_is_pytorchs(captured, kind):
+    """There nothing counts changes, and an operator that asks for the count throws."""
+    def train(is_captured):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 3)
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
+        if is_captured and captured == "optimizer":
+            overdrive.captured(optimizer, check_every=10 ** 6, always=True)
+
+        def update():
+            optimizer.step()
+
+        step = overdrive.capture(update, always=True) if is_captured and captured == "step" else update
+        for call in range(40):
+            optimizer.zero_grad()
+            model(torch.randn(2, 3)).square().sum().backward()
+            with torch.inference_mode(20 <= call < 30):
+                step()
+            yield model.weight.tolist()
+
+    assert list(train(True)) == list(train(False))
+
+
+@pytest.mark.parametrize("begins", [0, 20])
+def test_two_parameters_with_one_gradient_that_the_update_changes(begins):
+    def train(is_captured):
+        torch.manual_seed(0)
+        parameters = [torch.nn.Parameter(torch.randn(2, 2)) for _ in range(2)]
+        optimizer = torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True, foreach=True)
+        if is_captured:
+            overdrive.captured(optimizer, check_every=10 ** 6, always=True)
+        for call in range(30):
+            parameters[0].grad = torch.randn(2, 2)
+            parameters[1].grad = torch.randn(2, 2) if call < begins else parameters[0].grad
+            optimizer.step()
+            yield [(each.tolist(), each.grad.tolist()) for each in parameters]
+
+    assert list(train(True)) == list(train(False))
+
+
+def test_a_rate_that_is_not_a_number_is_pytorchs():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True, amsgrad=True, weight_decay=0.1)
+    optimizer.param_groups[0]["lr"] = float("nan")
+    step = overdrive.captured(optimizer, always=True)
+    for _ in range(6):
+        model(torch.randn(3, 2)).sum().backward()
+        step.step()
+    assert "has nan as lr" in overdrive.part_of(step).refusal()

@@ -139,12 +139,16 @@ class LeftPlaces:
         """Places at which a call may go on with what the one before has left."""
         return [read for place, read in self.reads.items() if may_be_read_first(read, ran, place not in self.alone)]
 
-    def made_of_the_old(self, before: Before) -> list[Read]:
-        """Places whose tensor the recorded call has given to an operator, and replaced, or has put at another place."""
+    def made_of_the_old(self, before: Before, carried: Sequence[Any], ran: Collection[types.CodeType]) -> list[Read]:
+        """Places whose tensor the recorded call has given to an operator, and replaced, or has put at another place. One that is `carried`, an input
+        of the call, it may have given to an operator by the name of another place."""
         changed = {place for place, read in self.reads.items() if not before.is_still_at(read)}
         moved = {tensor._cdata for place in changed for tensor in tensors_in(self.reads[place].now())}
+        inputs = {tensor._cdata for tensor in carried}
+        read_first = {read.place for read in self.that_may_be_read_first(ran)} if inputs else set()
         return [self.reads[place] for place, tensors in self._tensors.items() if not moved.isdisjoint(tensors)
-                or place in changed and any(call("Recording.knew", each) for each in tensors)]
+                or place in changed and any(call("Recording.knew", each) for each in tensors)
+                or place in read_first and not inputs.isdisjoint(tensors)]
 
     def find_stores(self, codes: Collection[types.CodeType]) -> Iterator[Place]:
         """Before a recorded call, for who looks which of them run."""

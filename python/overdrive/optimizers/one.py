@@ -74,6 +74,8 @@ class Optimizer:
         name = type(self.optimizer).__name__
         if self._rule is None and not self._has_constants:
             return NOT_UNDERSTOOD.format(name)
+        if torch.is_inference_mode_enabled():
+            return f"step() of {name} is called in inference mode, in which no tensor counts its changes; call it under torch.no_grad()."
         if [*map(len, self._hooks_on_step())] != (self._hooks if self._is_in_call else [0] * 4):
             return f"{name} has hooks on step(), which a replay would not call; call them outside the function."
         if replaced := self._replaced():
@@ -380,6 +382,10 @@ class Optimizer:
                     "puts it there; give its clone().")
             update(parameters, gradients, states)
             return
+        if _overlap(gradients):
+            _refuse(f"Two gradients of {type(self.optimizer).__name__} share memory; give one its clone().")
+            update(parameters, gradients, states)
+            return
         with _Unrecorded():
             copies = [[tensor.clone() for tensor in tensors] for tensors in (parameters, *states)]
             versions = [[tensor._version for tensor in tensors] for tensors in copies]
@@ -405,7 +411,9 @@ def _odd_option(group: dict[str, Any], carried: Sequence[str]) -> str:
     for key in carried:
         value = group.get(key, False)
         numbers = list(map(plain, value)) if key == "betas" and type(value) in (tuple, list) else [plain(value)]
-        is_usual = all(type(one) in _NUMBERS for one in numbers) and (key != "betas" or len(numbers) == 2 and all(0 <= one < 1 for one in numbers))
+        is_usual = all(type(one) in _NUMBERS and one == one for one in numbers)
+        if key == "betas":
+            is_usual = is_usual and len(numbers) == 2 and all(0 <= one < 1 for one in numbers)
         if not is_usual:
             return f"{value!r} as {key}"
     return ""

@@ -5,6 +5,7 @@ The functions of a tensor have one guard together, and the others have one for e
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import types
@@ -16,7 +17,7 @@ import torch
 from overdrive.reads.code import Watcher
 from overdrive.reads.names import names_of
 from overdrive.reads.walk_notes import Notes
-from overdrive.values.read import ANSWER, ATTRIBUTE, CODE, ENTRY, NOTHING, SIZE, Read, entries_of
+from overdrive.values.read import ANSWER, ATTRIBUTE, CODE, ENTRY, NOTHING, SIZE, VALUES, Read, entries_of
 from overdrive.values.same import is_number, is_setting, is_torchs
 
 # Guards of PyTorch against classes of tensors, which nobody patches.
@@ -56,6 +57,8 @@ def _globals(code: types.CodeType, variables: dict[str, Any], counts: Callable[[
             continue
         known.add(name)
         value = variables.get(name)
+        if type(value) is dict and is_torchs(str(variables.get("__name__"))):  # a table, as that of register_kl()
+            yield Read(VALUES, value, None, f"the values of {variables.get('__name__')}.{name}", where)
         if not counts(value):
             picked.append(name)
         elif name in variables and not name.startswith(_OVERRIDES):
@@ -66,12 +69,14 @@ def _globals(code: types.CodeType, variables: dict[str, Any], counts: Callable[[
             continue
         known.add(chain)
         entries, path = variables, str(variables.get("__name__"))
-        for name in chain:
+        for name, following in itertools.zip_longest(chain, chain[1:]):
             value = entries.get(name)
             if not counts(value):
                 notes.picked(entries, (name,))
             elif entries is not variables:
                 yield Read(ENTRY, entries, name, f"{path}.{name}", where)
+            if following is not None and _is_the_programs(value):
+                yield Read(ATTRIBUTE, value, following, f"{path}.{name}.{following}", where)
             if not isinstance(value, types.ModuleType):
                 break
             entries, path = vars(value), value.__name__
@@ -83,7 +88,13 @@ def _may_change(value: Any) -> bool:
 
 
 def _is_function(value: Any) -> bool:
-    return isinstance(value, types.ModuleType) or callable(value) and not isinstance(value, type)
+    return isinstance(value, types.ModuleType) or callable(value) and not isinstance(value, type) or _is_the_programs(value)
+
+
+def _is_the_programs(value: Any) -> bool:
+    """Whether it is a class, or an object of one, that neither PyTorch has nor Python."""
+    module = (value if isinstance(value, type) else type(value)).__module__
+    return not is_torchs(module) and str(module).partition(".")[0] not in sys.stdlib_module_names
 
 
 def _answers(codes: Iterable[types.CodeType]) -> Iterator[Read]:

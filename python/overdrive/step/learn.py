@@ -286,11 +286,12 @@ class Learner:
             _refuse(f"The function finds other tensors in {self.changes.told_carried()} from call to call, and this one is also {second}; make a "
                     "clone() of it.")
 
-    def carry_what_is_made_of_the_old(self) -> None:
+    def carry_what_is_made_of_the_old(self, carried: Sequence[Any]) -> None:
+        """`carried`: tensors that the recorded call was given."""
         if self.subject.is_part:
             return
         changes = self.changes
-        for read in changes.left.made_of_the_old(changes.before):
+        for read in changes.left.made_of_the_old(changes.before, carried, self.ran):
             if not self._note_graph(read) and read.place not in changes.carried and self._can_be_carried(read):
                 self._carry(read)
         for read in [*changes.carried.values(), *changes.left.that_may_be_read_first(self.ran)]:

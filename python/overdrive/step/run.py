@@ -279,7 +279,7 @@ class Runner:
             learner.note_settings(variant)
             changes.left.alone.update(only_read)
             variant.reads.add(changes.left.guards(only_read, learner.ran, changes.carried))
-            learner.carry_what_is_made_of_the_old()
+            learner.carry_what_is_made_of_the_old(self.carried)
             if changes.with_graph:
                 self.gives_its_own = True
                 _refuse(f"The function makes {changes.with_graph} of what it finds there, with its graph, and a replay would leave it without one; "

@@ -54,8 +54,8 @@ class Subject:
     def _named_modules(self) -> dict[Any, None]:
         """Those that were given, and those that the function names now."""
         values = [value for _, value in named_in(self.function)]
-        named = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])
-                 if isinstance(item, torch.nn.Module) and "_modules" in vars(item)]  # of a copy that is being made nothing is there yet
+        named = [item for value in values for item in (value if issubclass(type(value), (list, tuple)) else [value])
+                 if issubclass(type(item), torch.nn.Module) and "_modules" in vars(item)]  # of a copy that is being made nothing is there yet
         return dict.fromkeys(module for root in [*self.roots, *named] for module in root.modules() if not is_scripted(module))
 
     def training(self, own: Container[tuple[int, int, Any]]) -> list[Read]:
