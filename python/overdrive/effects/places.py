@@ -23,6 +23,8 @@ from overdrive.values.same import is_number
 
 _Place = tuple[int, int, Any]
 ALSO_APART = ("The function gives {} a value, and so does code that runs apart, which a replay cannot tell apart; give the values two names.")
+# Calls in which a tensor that the program has put at a place is another one, after which it is an input, with so many replays between two of them.
+_TIMES_ELSEWHERE, _MOST_REPLAYS_BETWEEN = 2, 16
 
 
 class Before:
@@ -198,9 +200,10 @@ class Changes:
         self.written_ahead: list[tuple[Optimizer, list[tuple[int, str, int]]]] = []
         # Flags and texts.
         self.settings: dict[_Place, Read] = {}
-        # Values of tensors that changed between two calls, which the function may write before it reads them, and how often they did.
+        # Values of tensors that changed between two calls, which the function may write before it reads them; how often they did with few replays in
+        # between, and how many replays there were the last time.
         self.written_elsewhere: dict[_Place, Read] = {}
-        self.times_elsewhere: dict[_Place, int] = {}
+        self.times_elsewhere: dict[_Place, tuple[int, int]] = {}
         # Containers of which an answer is known that the program has them still.
         self.held: set[_Place] = set()
         # How often a call has made a value, or taken it away.
@@ -232,9 +235,14 @@ class Changes:
         return {place: read for place, read in {**self.own, **self.left.reads}.items() if self.before.is_still_at(read)
                 and not (place in self.counters or place in self.assigned or place in self.carried or place in self.ever_apart)}
 
-    def note_written_elsewhere(self, read: Read) -> None:
+    def note_written_elsewhere(self, read: Read, replayed: int) -> None:
         self.written_elsewhere[read.place] = read
-        self.times_elsewhere[read.place] = self.times_elsewhere.get(read.place, 0) + 1
+        times, before = self.times_elsewhere.get(read.place, (0, replayed))
+        self.times_elsewhere[read.place] = (times if replayed - before <= _MOST_REPLAYS_BETWEEN else 0) + 1, replayed
+
+    def is_fed(self, place: _Place) -> bool:
+        """Whether the program puts another tensor there from call to call. An input is copied in each call, which does not pay for one that stays."""
+        return self.times_elsewhere[place][0] >= _TIMES_ELSEWHERE
 
     def told_carried(self) -> str:
         return ", ".join(f"`{read.name}`" for read in self.carried.values())

@@ -89,7 +89,7 @@ class Chooser:
             now = changed.now()
             for read in before.reads.other_values():
                 if read.kind in (ENTRY, CELL) and tensors_in(read.now()):
-                    self._changes.note_written_elsewhere(read)
+                    self._changes.note_written_elsewhere(read, self._pace.stats()["replayed"])
             # A count of which no run that was watched has shown yet that it goes on.
             is_its_own = is_counted(changed.expected, now) and self.may_count(changed)
             value = now if is_number(now) else repr(now) if isinstance(changed, Alike) else id(now)

@@ -39,8 +39,6 @@ ANOTHER_TENSOR = "The function gives {}, another tensor in each call; keep one t
 _IN_CYCLES = 1 << 14
 # Attributes of libraries that are written in each call before they are read: tensordict's operation that leaves a context.
 _WRITTEN_FIRST = {"_last_op": "tensordict"}
-# Calls in which a tensor that the program has put at a place is another one, after which it is an input.
-_TIMES_ELSEWHERE = 2
 # Calls that make or take away one value, after which that is a refusal.
 _MOST_APPEARANCES = 3
 
@@ -82,7 +80,7 @@ class Learner:
                 written.append(read)
                 changes.own[place] = changes.left.reads[place] = read
                 del changes.written_elsewhere[place]
-            elif (changes.times_elsewhere[place] >= _TIMES_ELSEWHERE and place not in changes.left.reads and self._can_be_carried(read)
+            elif (changes.is_fed(place) and place not in changes.left.reads and self._can_be_carried(read)
                   and not any(tensor.requires_grad for tensor in tensors_in(value))):
                 self._carry(read)
                 del changes.written_elsewhere[place]
