@@ -60,6 +60,8 @@ class Learner:
         self._met_functions = Met()
         self.last_walk: LastWalk | None = None
         self.known_names: KnownNames | None = None
+        # Places whose tensors are inputs from the next call on.
+        self._fed: list[Read] = []
         # Whether a replay has seen a change that no recording knows.
         self.is_outdated = False
 
@@ -72,7 +74,7 @@ class Learner:
 
     def note_written(self, before: Sequence[Any]) -> None:
         """What the function gives a new value in each call need not be the same before the call, if it does not read it. What the program gives
-        one is an input of the recordings, if the function leaves it alone."""
+        one, and the function leaves alone, is to be an input of the recordings."""
         written = []
         changes = self.changes
         for (place, read), value in zip(list(changes.written_elsewhere.items()), before):
@@ -82,9 +84,15 @@ class Learner:
                 del changes.written_elsewhere[place]
             elif (changes.is_fed(place) and place not in changes.left.reads and self._can_be_carried(read)
                   and not any(tensor.requires_grad for tensor in tensors_in(value))):
-                self._carry(read)
+                self._fed.append(read)
                 del changes.written_elsewhere[place]
         self._forget_expected(written)
+
+    def carry_what_is_fed(self) -> None:
+        """At the end of a run, since no recording lasts."""
+        fed, self._fed = self._fed, []
+        for read in fed:
+            self._carry(read)
 
     def _forget_expected(self, reads: Sequence[Read]) -> None:
         """Of guards whose values may die."""

@@ -224,6 +224,7 @@ class Runner:
                 _refuse(f"What the function reads could not be looked at: {type(error).__name__}: {error}; promise by "
                         "guards=\"promised\" that it does not change.")
         variant.watched_runs += 1
+        self._learner.carry_what_is_fed()
         self._learner.count_options()
         return value
 
