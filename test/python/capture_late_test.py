@@ -1,5 +1,8 @@
 """What a program changes after the first replays where no value that was read is another one: names and methods that come, go and come again,
 and items of containers that are too long to be looked at."""
+import collections
+import dataclasses
+import operator
 import os
 import types
 
@@ -350,3 +353,101 @@ def test_an_object_that_knows_few_names(wrap):
     captured = wrap(lambda x: x * strict.a)
     for _ in range(6):
         assert captured(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+@dataclasses.dataclass
+class _Weights:
+    a: float = 1.0
+    b: float = 1.0
+
+
+class _Matched:
+    __match_args__ = ("a",)
+
+    def __init__(self):
+        self.a = 1.0
+
+
+class _Slots:
+    __slots__ = ("a",)
+
+    def __init__(self):
+        self.a = 1.0
+
+
+def _matched(o):
+    match o:
+        case _Matched(z):
+            return z
+
+
+_GETTER = operator.attrgetter("a")
+_SPACE = types.SimpleNamespace(a=3.0, b=1.0)
+# An object, and how the function takes `a` from it without the name.
+READ_WITHOUT_NAMES = {
+    "vars()": (_Weights, lambda o: sum(vars(o).values())),
+    "vars() of a module": (torch.nn.Module, lambda o: sum(v for v in vars(o).values() if type(v) is float)),
+    "asdict()": (_Weights, lambda o: sum(dataclasses.asdict(o).values())),
+    "astuple()": (_Weights, lambda o: 2.0 if dataclasses.astuple(o) == (3.0, 1.0) else 1.0),
+    "fields()": (_Weights, lambda o: sum(getattr(o, field.name) for field in dataclasses.fields(o))),
+    "attrgetter()": (_Weights, lambda o: _GETTER(o)),
+    "the key of max()": (_Weights, lambda o: _GETTER(max([o, _Weights(2.0)], key=_GETTER))),
+    "a namespace that is compared": (lambda: types.SimpleNamespace(a=1.0, b=1.0), lambda o: 2.0 if o == _SPACE else 1.0),
+    "the text of a namespace": (lambda: types.SimpleNamespace(a=1.0, b=1.0), lambda o: 2.0 if repr(o) == repr(_SPACE) else 1.0),
+    "a format": (_Weights, lambda o: float("{0.a}".format(o))),
+    "keywords": (_Weights, lambda o: sum(dict(**vars(o)).values())),
+    "a pattern": (_Matched, _matched),
+    "slots": (_Slots, lambda o: sum(getattr(o, name) for name in o.__slots__)),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPS, ids=["step", "part"])
+@pytest.mark.parametrize("kind", READ_WITHOUT_NAMES)
+def test_a_number_that_a_rare_call_stores_and_others_take_without_its_name(kind, wrap):
+    make, read = READ_WITHOUT_NAMES[kind]
+
+    def calls(captured):
+        o = make()
+        if kind == "vars() of a module":
+            o.a = 1.0
+
+        def function(x):
+            if len(x) == 5:
+                o.a = 3.0
+            return x.sum() * read(o)
+
+        step = wrap(function, check_every=10 ** 6, always=True) if captured else function
+        for call in range(60):
+            if call in (30, 45):
+                o.a = 1.0
+            yield step(torch.ones(5 if call in (4, 40) else 8)).item()
+
+    assert list(calls(True)) == list(calls(False))
+
+
+def _in_any_place(o, other):
+    return [other in [o], other in (o,), operator.eq(o, other), o.__eq__(other), other in {1: o}.values(), other in collections.deque([o])]
+
+
+# What is made, how it is changed, and what is asked of it.
+ASKED_IN_C = {
+    "namespaces that are compared": (lambda: types.SimpleNamespace(k=1), lambda o: setattr(o, "k", 2),
+                                     lambda o: 1.0 + sum(_in_any_place(o, types.SimpleNamespace(k=1)))),
+    "the text of an error": (lambda: ValueError(1), lambda o: setattr(o, "args", (12,)), lambda o: float(len(str(o)))),
+    "in a format": (lambda: ValueError(1), lambda o: setattr(o, "args", (12,)), lambda o: float(len(f"{o}"))),
+    "of an error of the system": (lambda: OSError(1, "a"), lambda o: setattr(o, "strerror", "longer"), lambda o: float(len(str(o)))),
+    "the name of a class of modules": (lambda: type("Own", (torch.nn.Identity,), {})(), lambda o: setattr(type(o), "__name__", "Longer"),
+                                       lambda o: float(len(o._get_name()))),
+}
+
+
+@pytest.mark.parametrize("kind", ASKED_IN_C)
+def test_what_c_asks_an_object_for(kind):
+    make, change, ask = ASKED_IN_C[kind]
+    o = make()
+    captured = overdrive.capture(lambda x: x * ask(o), check_every=10 ** 6, always=True)
+    for call in range(24):
+        if call == 12:
+            change(o)
+        assert captured(torch.ones(2)).tolist() == [ask(o)] * 2
+    assert captured.stats()["replayed"] > 12

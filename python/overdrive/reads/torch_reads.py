@@ -22,6 +22,8 @@ from overdrive.values.same import is_number, is_setting, is_torchs
 
 # Guards of PyTorch against classes of tensors, which nobody patches.
 _OVERRIDES = ("has_torch_function", "handle_torch_function")
+# Whose dicts are tables that a program adds to, as that of register_kl(), and no caches.
+_WITH_TABLES = "torch.distributions"
 # An optimizer's step() is an operator of its own in a recording, and is looked at as a whole.
 _NOT_LOOKED_AT = ("torch.optim", "torch.amp")
 
@@ -57,7 +59,7 @@ def _globals(code: types.CodeType, variables: dict[str, Any], counts: Callable[[
             continue
         known.add(name)
         value = variables.get(name)
-        if type(value) is dict and is_torchs(str(variables.get("__name__"))):  # a table, as that of register_kl()
+        if type(value) is dict and str(variables.get("__name__")).startswith(_WITH_TABLES):
             yield Read(VALUES, value, None, f"the values of {variables.get('__name__')}.{name}", where)
         if not counts(value):
             picked.append(name)

@@ -42,7 +42,7 @@ SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps it
 _MOST_ASSUMED = 3
 # Of a walk: what grows when it goes on.
 _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_later", "_seen", "_named", "_codes", "_attributes", "_nn_attributes",
-          "_standard_attributes", "_strings", "_assumed", "_optional", "_asked", "_asked_of_self", "_functions",
+          "_standard_attributes", "_strings", "_values", "_whole", "_assumed", "_optional", "_asked", "_asked_of_self", "_functions",
           "_opened", "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind",
           "_torchs_functions")
 # What is looked at otherwise than by its attributes. One of a class of the program's has these, too.

@@ -118,6 +118,7 @@ class Classes(Globals):
         """All attributes of an object, or those with a part of a name, where code finds them by names that are values."""
         if not pieces:
             return
+        self._whole.setdefault(id(entries), set()).update(pieces)
         if len(entries) > MOST_ITEMS:
             self.refusals.append(f"The function finds attributes of `{name}` by names that it computes, of which it has more than {MOST_ITEMS}; "
                                  "write the names, or promise by guards=\"promised\" that they do not change.")
@@ -206,9 +207,10 @@ class Classes(Globals):
         members, entries = self._members_of(owner), entries_of(owner)
         # Python asks for methods that nobody names, as __len__ and __eq__, which a class may get.
         self._read(KEYS if len(entries) <= _MOST_KEYS else SIZE, entries, None, f"the attributes of {owner.__name__}", "", NOT_FOLLOWED)
-        for key in sorted(_KEPT_BY_TYPES & self._attributes.keys()) if owner.__flags__ & MADE_IN_PYTHON else ():
+        named = {**self._nn_attributes, **self._attributes}
+        for key in sorted(_KEPT_BY_TYPES & named.keys()) if owner.__flags__ & MADE_IN_PYTHON else ():
             if key != "__annotations__" or key in entries or "__annotations_cache__" in entries:  # else it would be made
-                self._read(ATTRIBUTE, owner, key, f"{owner.__name__}.{key}", self._attributes[key], depth)
+                self._read(ATTRIBUTE, owner, key, f"{owner.__name__}.{key}", named[key], depth)
         ours, others, ran = self._attributes, self._standard_attributes, self._names_of_codes()
         found = [key for key, code in zip(members.names, members.codes)
                  if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from overdrive.reads.code import Watcher
 from overdrive.reads.names import NAMERS, asked_by, names_of
+from overdrive.values.read import Read
 
 # Functions of data sets, samplers and loaders that look at items.
 _TAKES_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "fetch")
@@ -40,6 +41,9 @@ class WalkNames:
         self._nn_attributes: dict[str, str] = {}
         self._standard_attributes: dict[str, str] = {}
         self._strings: set[str] = set()
+        # Names of attributes that are values. Of dicts and of objects with slots, by their addresses: parts of names by which all of them are found.
+        self._values: set[str] = set()
+        self._whole: dict[int, set[str]] = {}
         # Attributes whose absence is a value.
         self._optional: dict[str, str] = {}
         # Of these, those of tensors and modules, of which there are many, and those that only methods ask of their own object.
@@ -121,6 +125,7 @@ class WalkNames:
         self._all_globals = {name: where for code in codes for name, where in names_of(code).globals.items()}
         for text in self._strings if self._by_strings else ():
             if text.isidentifier():
+                self._values.add(text)
                 for known in (self._attributes, self._nn_attributes, self._standard_attributes):
                     known.setdefault(text, self._by_strings)
 
@@ -136,7 +141,14 @@ class WalkNames:
         self._asked.setdefault(name, where)
         self._note_attribute(name, where)
 
+    def is_found_otherwise(self, read: Read) -> bool:
+        """Whether code finds the attribute by other means than its name, as ``vars()`` and ``attrgetter()`` do."""
+        key = read.key
+        return isinstance(key, str) and (key in self._values or key in self._optional or key in self._found.names or any(
+            piece in key for piece in self._whole.get(id(read.holder), ())))
+
     def _note_attribute(self, name: str, where: str) -> None:
+        self._values.add(name)
         if name not in self._attributes:
             for known in (self._attributes, self._nn_attributes, self._standard_attributes):
                 known.setdefault(name, where)

@@ -38,7 +38,7 @@ _OF_FUNCTIONS = ("__module__", *(name for name, each in vars(types.FunctionType)
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
 # What asks a namespace for all that it has: functions, methods and operators.
-_ASK_FOR_ALL = ("repr", "str", "format", "ascii", "index", "count", "remove")
+_ASK_FOR_ALL = ("repr", "str", "format", "ascii", "index", "count", "remove", "eq", "ne", "__eq__", "__ne__")
 _OPERATORS_THAT_ASK = {"__eq__", "__ne__", "__contains__", "__format__"}
 # Classes of C whose objects have the same items for ever.
 _ITEMS_STAY = (re.Match, types.GenericAlias, types.UnionType)
@@ -143,6 +143,8 @@ class Objects(Classes):
         pieces = self._found.pieces_of(value)
         if isinstance(value, types.SimpleNamespace) and (where := self._looks_into_spaces(name)):
             pieces = {**pieces, "": where}
+        for key in _kept_by_c(kind) if isinstance(value, BaseException) else ():  # its text is made of them
+            self._read(ATTRIBUTE, value, key, f"{name}.{key}", "", depth)
         if isinstance(value, threading.local):
             self._read(ANSWER, functools.partial(getattr, value, "__dict__"), None, f"the thread of {name}", "", NOT_FOLLOWED)
         self._whole_of_classes(kind, pieces, depth)
@@ -159,6 +161,8 @@ class Objects(Classes):
                 self._absent_in(own).add_table(functions, name)
         self._class_values(kind, own, name, depth)
         is_hidden = own is None and kind.__dictoffset__ != 0
+        if pieces:
+            self._whole.setdefault(id(value), set()).update(pieces)
         for key in [*self._slots_of(kind), *(names if is_hidden else ())]:
             if (key in names or any(piece in key for piece in pieces)) and _is_kept(value, key):
                 self._read(ATTRIBUTE, value, key, f"{name}.{key}", names.get(key, ""), depth)
@@ -266,6 +270,11 @@ def _is_kept(value: Any, key: str) -> bool:
     """Whether an attribute that C gives is a value, and not made anew of others when it is asked."""
     found = getattr(value, key, None)
     return is_number(found) or found is getattr(value, key, None)
+
+
+def _kept_by_c(kind: type) -> list[str]:
+    return [key for each in kind.__mro__ for key, value in vars(each).items()
+            if isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType)) and not key.startswith("__")]
 
 
 def _is_a_container_of_c(kind: type) -> bool:

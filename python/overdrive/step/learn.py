@@ -54,11 +54,13 @@ class Learner:
         codes = self.codes = set[types.CodeType]()
         if not subject.is_part:
             chooser.may_write = lambda read: is_written(read, codes)
-        chooser.may_count = lambda read: is_written(read, codes) and not is_only_written(read, codes)
+        chooser.may_count = lambda read: is_written(read, codes) and not self._is_only_written(read)
         self.ran: list[types.CodeType] = []
         self.met = Met()
         self._met_functions = Met()
         self.last_walk: LastWalk | None = None
+        # What that has become in the last call that was looked at.
+        self._walk: Walk | None = None
         self.known_names: KnownNames | None = None
         # Places whose tensors are inputs from the next call on.
         self._fed: list[Read] = []
@@ -243,7 +245,7 @@ class Learner:
             if read.kind not in IN_CONTAINERS:
                 self.refuse_change(read, NOT_CHANGED_BY_REPLAYS)
             return
-        if not isinstance(read.now(), (Tracked, TrackedWhole)) and is_only_written(read, self.codes):
+        if not isinstance(read.now(), (Tracked, TrackedWhole)) and self._is_only_written(read):
             self._begin_to_assign(read)
         else:
             self.count(read)
@@ -307,7 +309,7 @@ class Learner:
     def _begin_to_assign(self, read: Read) -> None:
         if read.place in self.changes.assigned:
             return
-        if can_be_put(read) and is_only_written(read, self.codes):
+        if can_be_put(read) and self._is_only_written(read):
             self.changes.assigned.add(read.place, read)
             self.chooser.drop_all()
         elif read.kind not in IN_CONTAINERS and not is_empty_container(read.now()):  # which _refuse_kept_container() looks at
@@ -336,9 +338,13 @@ class Learner:
                 variant.settings.setdefault(place, Setting(read))
                 variant.reads.add([read])
 
+    def _is_only_written(self, read: Read) -> bool:
+        """Whether no code takes the number from there, by its name or otherwise."""
+        return is_only_written(read, self.codes) and not (self._walk is not None and self._walk.is_found_otherwise(read))
+
     def _is_setting(self, read: Read, now: Any) -> bool:
         if is_all_numbers(now) and is_all_numbers(read.expected):
-            return not is_only_written(read, self.codes)
+            return not self._is_only_written(read)
         return is_number(now) and is_number(read.expected) and not is_counted(read.expected, now)
 
     def note_settings(self, variant: _Variant) -> None:
@@ -377,7 +383,7 @@ class Learner:
     def _look_at_assigned(self) -> None:
         """Code that has not run before may read a number that no other code reads."""
         changes = self.changes
-        for read in [read for read in changes.assigned.reads() if not is_only_written(read, self.codes)]:
+        for read in [read for read in changes.assigned.reads() if not self._is_only_written(read)]:
             changes.assigned.drop(read.place)
             changes.own.pop(read.place, None)
             self.is_outdated = True
@@ -397,7 +403,7 @@ class Learner:
         if new is None or variant.walk_number != last.number:
             variant.walk_number, new = last.number, last.reads()
         walk = last.of_one_call(self._met_functions, [*watcher.found(), *objects, *self._classes_of_arguments(variant.key[0])])
-        self.known_names = last.walk.known_names()
+        self._walk, self.known_names = walk, last.walk.known_names()
         new += walk.beyond()
         for reason in walk.refusals:
             _refuse(reason)
