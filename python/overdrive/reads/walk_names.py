@@ -18,6 +18,18 @@ _TAKES_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "fetch")
 _WHOLE_OPTIMIZER = ("state_dict", "__repr__", "__getstate__")
 
 
+class FoundOtherwise(NamedTuple):
+    """Attributes that code finds by other means than their names, as ``vars()`` and ``attrgetter()`` do. Keeps nothing alive."""
+
+    names: set[str]
+    # Parts of names by which all attributes are found, by the addresses of dicts and objects.
+    whole: dict[int, set[str]]
+
+    def has(self, read: Read) -> bool:
+        key = read.key
+        return isinstance(key, str) and (key in self.names or any(piece in key for piece in self.whole.get(id(read.holder), ())))
+
+
 class KnownNames(NamedTuple):
     """What an earlier walk has found out on its way, so that the next need not go the same way twice: attributes that values name, for
     the program's objects, PyTorch's and those of Python's library, and code that is assumed to have run."""
@@ -41,7 +53,7 @@ class WalkNames:
         self._nn_attributes: dict[str, str] = {}
         self._standard_attributes: dict[str, str] = {}
         self._strings: set[str] = set()
-        # Names of attributes that are values. Of dicts and of objects with slots, by their addresses: parts of names by which all of them are found.
+        # Names of attributes that are values; FoundOtherwise.whole.
         self._values: set[str] = set()
         self._whole: dict[int, set[str]] = {}
         # Attributes whose absence is a value.
@@ -141,11 +153,8 @@ class WalkNames:
         self._asked.setdefault(name, where)
         self._note_attribute(name, where)
 
-    def is_found_otherwise(self, read: Read) -> bool:
-        """Whether code finds the attribute by other means than its name, as ``vars()`` and ``attrgetter()`` do."""
-        key = read.key
-        return isinstance(key, str) and (key in self._values or key in self._optional or key in self._found.names or any(
-            piece in key for piece in self._whole.get(id(read.holder), ())))
+    def found_otherwise(self) -> FoundOtherwise:
+        return FoundOtherwise({*self._values, *self._optional, *self._found.names}, self._whole)
 
     def _note_attribute(self, name: str, where: str) -> None:
         self._values.add(name)

@@ -20,7 +20,7 @@ from overdrive.numbers.tracked import Tracked, TrackedWhole
 from overdrive.reads.code import Found, Met, Watcher
 from overdrive.reads.last_walk import LastWalk
 from overdrive.reads.walk import Walk
-from overdrive.reads.walk_names import KnownNames
+from overdrive.reads.walk_names import FoundOtherwise, KnownNames
 from overdrive.step.choice import Chooser
 from overdrive.step.subject import Subject
 from overdrive.step.variant import Forms, _Variant
@@ -59,8 +59,8 @@ class Learner:
         self.met = Met()
         self._met_functions = Met()
         self.last_walk: LastWalk | None = None
-        # What that has become in the last call that was looked at.
-        self._walk: Walk | None = None
+        # Attributes that the code of the last call that was looked at finds by other means than their names.
+        self._otherwise = FoundOtherwise(set(), {})
         self.known_names: KnownNames | None = None
         # Places whose tensors are inputs from the next call on.
         self._fed: list[Read] = []
@@ -340,7 +340,7 @@ class Learner:
 
     def _is_only_written(self, read: Read) -> bool:
         """Whether no code takes the number from there, by its name or otherwise."""
-        return is_only_written(read, self.codes) and not (self._walk is not None and self._walk.is_found_otherwise(read))
+        return is_only_written(read, self.codes) and not self._otherwise.has(read)
 
     def _is_setting(self, read: Read, now: Any) -> bool:
         if is_all_numbers(now) and is_all_numbers(read.expected):
@@ -403,7 +403,7 @@ class Learner:
         if new is None or variant.walk_number != last.number:
             variant.walk_number, new = last.number, last.reads()
         walk = last.of_one_call(self._met_functions, [*watcher.found(), *objects, *self._classes_of_arguments(variant.key[0])])
-        self._walk, self.known_names = walk, last.walk.known_names()
+        self._otherwise, self.known_names = walk.found_otherwise(), last.walk.known_names()
         new += walk.beyond()
         for reason in walk.refusals:
             _refuse(reason)
