@@ -327,6 +327,7 @@ GIVEN = {
     "a question to the data": ("S.a = torch.randn(4)", "S.a * w * (2 if S.a[0] > 0.5 else 1)", 30),
     "in a tuple": ("S.a = (torch.randn(4), torch.randn(2))", "S.a[0] * w + S.a[1].sum()", 50),
     "in a dict, with numbers": ("S.a = {'x': torch.randn(4), 'n': call // 30}", "S.a['x'] * w * S.a['n']", 40),
+    "an item of a list": ("S.a = S.a if type(S.a) is list else [None]; S.a[0] = torch.randn(4)", "S.a[0] * w", 50),
     "a key that comes": ("S.a = dict.fromkeys(('x', 'y') if call % 20 > 13 else 'x', torch.randn(4))", "sum(each * w for each in S.a.values())", 30),
     "two names": ("S.a = torch.randn(4); S.b = S.a if call // 20 % 2 else torch.randn(4)", "S.a * w + S.b * 2", 10),
     "views of one tensor": ("S.a = base[call]", "S.a.mul_(2) * w", 50),

@@ -196,7 +196,12 @@ def _sides_of(steps: list[Step], index: int) -> tuple[str, str]:
     right, at = steps[index - 1], index - 2
     if right.opname == "LOAD_CONST":
         return "", ""
-    if right.opname not in _VARIABLES:  # it begins somewhere above
+    begins = index - 1
+    while steps[begins].opname == "LOAD_ATTR" and begins > 1:
+        begins -= 1
+    if steps[begins].opname in (*_VARIABLES, "LOAD_GLOBAL"):
+        at = begins - 1
+    else:  # it begins somewhere above
         at = next((above for above in range(index - 2, max(index - 12, 0), -1)
                    if steps[above].opname in _VARIABLES and steps[above + 1].opname.startswith("LOAD_") and not _leads_on(steps, above)), 0)
     sides = (steps[at], right)

@@ -16,7 +16,7 @@ from overdrive.step.pace import Pace
 from overdrive.step.variant import _Variant
 from overdrive.values.facts import Facts
 from overdrive.values.keys import other_number
-from overdrive.values.read import CELL, ENTRY, Alike, Read, as_it_is_now
+from overdrive.values.read import CELL, ENTRY, ITEM, Alike, Read, as_it_is_now
 from overdrive.values.same import is_number, same_value
 
 _MANY_WAYS = ("The function goes many ways by numbers that it counts itself ({}), and this is another one; count outside of the function, or keep in "
@@ -88,7 +88,7 @@ class Chooser:
         if before.key == key and (changed := before.reads.changed()) is not None:
             now = changed.now()
             for read in before.reads.other_values():
-                if read.kind in (ENTRY, CELL) and tensors_in(read.now()):
+                if read.kind in (ENTRY, CELL, ITEM) and tensors_in(read.now()):
                     self._changes.note_written_elsewhere(read, self._pace.stats()["replayed"])
             # A count of which no run that was watched has shown yet that it goes on.
             is_its_own = is_counted(changed.expected, now) and self.may_count(changed)

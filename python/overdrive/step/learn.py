@@ -26,7 +26,7 @@ from overdrive.step.subject import Subject
 from overdrive.step.variant import Forms, _Variant
 from overdrive.values.arguments import Nested
 from overdrive.values.forms import classes_in, form_of, others_in
-from overdrive.values.read import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Read, as_it_is_now
+from overdrive.values.read import ATTRIBUTE, CONTENTS, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, VALUES, Alike, Read, as_it_is_now
 from overdrive.values.reads import Held
 from overdrive.values.same import bytes_of, is_all_numbers, is_array, is_number
 from overdrive.values.slots import can_be_put
@@ -421,7 +421,7 @@ class Learner:
 
 
 def _tensors_expected(read: Read) -> list[Any]:
-    values = read.expected if type(read.expected) is list else [] if isinstance(read, Alike) else [read.expected]
+    values = read.expected if read.kind in (VALUES, CONTENTS) else [] if isinstance(read, Alike) else [read.expected]
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
