@@ -192,20 +192,24 @@ def _beside_room(code: types.CodeType) -> frozenset[int]:
 
 
 def _sides_of(steps: list[Step], index: int) -> tuple[str, str]:
-    """Of a comparison by ``is``: the variables on its sides. A constant has none beside it."""
-    right, at = steps[index - 1], index - 2
-    if right.opname == "LOAD_CONST":
+    """Of a comparison by ``is``: the variables on its sides, or that what stands there begins with. A constant has none beside it."""
+    right = _begin_of_chain(steps, index - 1)
+    if steps[index - 1].opname == "LOAD_CONST":
         return "", ""
-    begins = index - 1
-    while steps[begins].opname == "LOAD_ATTR" and begins > 1:
-        begins -= 1
-    if steps[begins].opname in (*_VARIABLES, "LOAD_GLOBAL"):
-        at = begins - 1
-    else:  # it begins somewhere above
-        at = next((above for above in range(index - 2, max(index - 12, 0), -1)
-                   if steps[above].opname in _VARIABLES and steps[above + 1].opname.startswith("LOAD_") and not _leads_on(steps, above)), 0)
-    sides = (steps[at], right)
-    return sides[0].argval if sides[0].opname in _VARIABLES else "", right.argval if right.opname in _VARIABLES else ""
+    if not steps[right].opname.startswith("LOAD_"):  # it begins somewhere above
+        right = next((above for above in range(index - 2, max(index - 12, 0), -1)
+                      if steps[above].opname in _VARIABLES and steps[above + 1].opname.startswith("LOAD_") and not _leads_on(steps, above)), 0) + 1
+    left = _begin_of_chain(steps, right - 1)
+    if not steps[left].opname.startswith("LOAD_"):
+        left = next((above for above in range(left, max(left - 12, -1), -1) if steps[above].opname in _VARIABLES), left)
+    return tuple(steps[at].argval if steps[at].opname in _VARIABLES else "" for at in (left, right))  # type: ignore[return-value]
+
+
+def _begin_of_chain(steps: list[Step], index: int) -> int:
+    """Where ``a.b.c`` begins that ends there."""
+    while index > 0 and steps[index].opname == "LOAD_ATTR":
+        index -= 1
+    return index
 
 
 def _is_self(step: Step) -> bool:
