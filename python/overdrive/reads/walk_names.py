@@ -25,6 +25,11 @@ class FoundOtherwise(NamedTuple):
     # Parts of names by which all attributes are found, by the addresses of dicts and objects.
     whole: dict[int, set[str]]
 
+    def add(self, more: FoundOtherwise) -> None:
+        self.names.update(more.names)
+        for address, pieces in more.whole.items():
+            self.whole.setdefault(address, set()).update(pieces)
+
     def has(self, read: Read) -> bool:
         key = read.key
         return isinstance(key, str) and (key in self.names or any(piece in key for piece in self.whole.get(id(read.holder), ())))

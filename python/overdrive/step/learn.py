@@ -59,7 +59,7 @@ class Learner:
         self.met = Met()
         self._met_functions = Met()
         self.last_walk: LastWalk | None = None
-        # Attributes that the code of the last call that was looked at finds by other means than their names.
+        # Attributes that the code of these runs finds by other means than their names.
         self._otherwise = FoundOtherwise(set(), {})
         self.known_names: KnownNames | None = None
         # Places whose tensors are inputs from the next call on.
@@ -403,7 +403,8 @@ class Learner:
         if new is None or variant.walk_number != last.number:
             variant.walk_number, new = last.number, last.reads()
         walk = last.of_one_call(self._met_functions, [*watcher.found(), *objects, *self._classes_of_arguments(variant.key[0])])
-        self._otherwise, self.known_names = walk.found_otherwise(), last.walk.known_names()
+        self._otherwise.add(walk.found_otherwise())
+        self.known_names = last.walk.known_names()
         new += walk.beyond()
         for reason in walk.refusals:
             _refuse(reason)
