@@ -20,8 +20,6 @@ class Optimizers:
     def __init__(self, optimizers: Iterable[Any], function: Any, with_constants: bool) -> None:
         self._with_constants = with_constants
         self._all: list[Optimizer] = []
-        # Those that nobody has named.
-        self._found: list[Optimizer] = []
         # Under which names the function has them.
         self._names: list[Read | None] = []
         # Whether a scheduler has stepped apart in the call.
@@ -31,17 +29,14 @@ class Optimizers:
         self.add(optimizers, function)
 
     def add(self, optimizers: Iterable[Any], function: Any, are_found: bool = False) -> None:
-        new = [Optimizer(optimizer, self._with_constants) for optimizer in optimizers if not self.knows(optimizer)]
+        new = [Optimizer(optimizer, self._with_constants, are_found) for optimizer in optimizers if not self.knows(optimizer)]
         self._names += [name_of(function, one.optimizer) for one in new]
         self._all += new
-        if are_found:
-            self._found += new
 
     def let_go_of_found(self) -> None:
         """They may be made in each call, and die with it."""
-        kept = [(one, name) for one, name in zip(self._all, self._names) if not any(one is each for each in self._found)]
+        kept = [(one, name) for one, name in zip(self._all, self._names) if not one.is_found]
         self._all, self._names = [one for one, _ in kept], [name for _, name in kept]
-        self._found.clear()
 
     def all(self) -> list[Optimizer]:
         return self._all
@@ -133,7 +128,7 @@ class Optimizers:
             if self.knows(now):  # it was found beside
                 del self._all[index], self._names[index]
             else:
-                self._all[index] = Optimizer(now, self._with_constants)
+                self._all[index] = Optimizer(now, self._with_constants, one.is_found)
         return found
 
     def knows(self, optimizer: Any) -> bool:

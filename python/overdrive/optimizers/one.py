@@ -41,8 +41,9 @@ _NUMBERS = (float, int, bool)
 class Optimizer:
     """What a captured step knows of one optimizer. One thread at a time."""
 
-    def __init__(self, optimizer: Any, with_constants: bool) -> None:
-        self.optimizer = optimizer
+    def __init__(self, optimizer: Any, with_constants: bool, is_found: bool = False) -> None:
+        """``is_found``: nobody has named it."""
+        self.optimizer, self.is_found = optimizer, is_found
         kind = self._kind = kind_of_optimizer(optimizer)
         self._rule = rule_of(kind)
         self._has_constants = with_constants and has_constants(kind)

@@ -175,7 +175,7 @@ def _class_for(base: Any) -> Any:
     # Of the class's step() at the last call, which a program may patch.
     known: Any = None
     is_own = False
-    torchs = base.zero_grad
+    replayed_zero_grad = base.zero_grad
 
     @around
     def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -208,7 +208,7 @@ def _class_for(base: Any) -> Any:
     @around
     def zero_grad(self: Any, *arguments: Any, **keywords: Any) -> None:
         update = vars(self).get(_KEY)
-        if update is None or arguments or keywords or base.zero_grad is not torchs or update.quick_zero_grad() is NOT_TAKEN:
+        if update is None or arguments or keywords or base.zero_grad is not replayed_zero_grad or update.quick_zero_grad() is NOT_TAKEN:
             base.zero_grad(self, *arguments, **keywords)
 
     step.__wrapped__ = base.step  # type: ignore[attr-defined]
@@ -216,6 +216,6 @@ def _class_for(base: Any) -> Any:
     step.hooked = getattr(base.step, "hooked", False)  # type: ignore[attr-defined]
     members = {"step": step, "__reduce_ex__": lambda self, protocol: parts_of_plain(self, base, protocol),
                "__module__": base.__module__, "__qualname__": base.__qualname__, "_overdrive_base": base}
-    if torchs is torch.optim.Optimizer.zero_grad and is_pytorchs(torchs):
-        members["zero_grad"] = functools.wraps(torchs)(zero_grad)
+    if replayed_zero_grad is torch.optim.Optimizer.zero_grad and is_pytorchs(replayed_zero_grad):
+        members["zero_grad"] = functools.wraps(replayed_zero_grad)(zero_grad)
     return type(base.__name__, (base,), members)
