@@ -95,7 +95,9 @@ class OutputNode final : public base::Node, public base::TasklessNode {
   std::string name() const override { return "CapturedPartOutput"; }
   variable_list apply(variable_list&& gradients) override {
     if (num_outputs() > gradients.size()) {
-      static_cast<PartNode&>(*next_edge(0).function).refuse_uses_of_feeding_outputs(WantedPaths());
+      const auto is_defined = [](const at::Tensor& gradient) { return gradient.defined(); };
+      if (std::any_of(gradients.begin(), gradients.end(), is_defined))
+        static_cast<PartNode&>(*next_edge(0).function).refuse_uses_of_feeding_outputs(WantedPaths(), nullptr);
       gradients.resize(num_outputs());
     }
     return std::move(gradients);
@@ -217,7 +219,7 @@ void PartNode::give_outputs(const std::vector<at::Tensor>& outputs, const base::
       for (size_t k = 0; k < outputs.size(); ++k) {
         if (!plan_->differentiable[k] || !plan_->made_of[i][k]) continue;
         node->add_next_edge(torch::autograd::impl::gradient_edge(outputs[k]));
-        feeding_.emplace_back(nodes[plan_->producers[k]]);
+        feeding_.push_back({base::WeakNodePtr(nodes[plan_->producers[k]]), i});
       }
     }
   }
@@ -306,9 +308,11 @@ std::vector<bool> PartNode::wanted_uses(const WantedPaths& paths) {
 }
 
 // Eager's hook sees what comes from the other output, too, and may change it.
-void PartNode::refuse_uses_of_feeding_outputs(const WantedPaths& paths) {
-  for (const base::WeakNodePtr& output : feeding_) {
-    const base::NodePtr node = output.lock();
+void PartNode::refuse_uses_of_feeding_outputs(const WantedPaths& paths,
+                                              const std::vector<at::Tensor>* gradients) {
+  for (const Feeding& output : feeding_) {
+    if (gradients && !(*gradients)[output.fed].defined()) continue;
+    const base::NodePtr node = output.node.lock();
     if (!node || !(has_hooks(*node) || paths.captures(*node))) continue;
     function_->refuse_hooks_on_feeding_outputs();
     TORCH_CHECK(false, PartFunction::kHookOnFeedingOutput, " Calls run eagerly from now on.");
@@ -344,7 +348,7 @@ variable_list PartNode::apply(variable_list&& gradients) {
   const bool create_graph = at::GradMode::is_enabled();
   const WantedPaths paths;
   const std::vector<bool> wanted = wanted_uses(paths);
-  refuse_uses_of_feeding_outputs(paths);
+  refuse_uses_of_feeding_outputs(paths, &arrived);
   if (!paths.is_for_all() && std::none_of(wanted.begin(), wanted.end(), [](bool each) { return each; })) {
     arrived_.assign(arrived_.size(), false);  // eager frees nothing
     return variable_list(wanted.size());

@@ -118,8 +118,9 @@ class PartNode final : public NodeOfPaths, public base::TasklessNode {
   // By the number of an output among those that have a gradient.
   bool leads(size_t gradient, size_t use) const override;
   bool needs_no_task() const override { return plan_->runs_libtorch_alone; }
-  // An error where the program wants the gradient of an output that another one is made of.
-  void refuse_uses_of_feeding_outputs(const WantedPaths& paths);
+  // An error where the program wants the gradient of an output that another one is made of, which has one, too.
+  // `gradients`: of the outputs; null: all have one.
+  void refuse_uses_of_feeding_outputs(const WantedPaths& paths, const std::vector<at::Tensor>* gradients);
   // A backward that does not keep the graph says so before it calls apply().
   void will_release_variables() override { will_release_.store(true, std::memory_order_relaxed); }
 
@@ -151,8 +152,12 @@ class PartNode final : public NodeOfPaths, public base::TasklessNode {
   const std::shared_ptr<PartFunction> function_;
   const std::shared_ptr<const PartPlan> plan_;
   const std::shared_ptr<PartCounts> counts_;
-  // The nodes of outputs that others were made of.
-  std::vector<base::WeakNodePtr> feeding_;
+  // The node of an output, and another output that was made of it.
+  struct Feeding {
+    base::WeakNodePtr node;
+    size_t fed;
+  };
+  std::vector<Feeding> feeding_;
   std::atomic<bool> will_release_ = false;
   std::mutex release_mutex_;
   // Outputs whose graph an eager backward would have freed, and those of the last backward.

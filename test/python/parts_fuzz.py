@@ -241,7 +241,7 @@ def remake():
     pass
 def build(captured):
     global opt, schedule
-    torch.manual_seed(3)
+    torch.default_generator.manual_seed(3)
     net = Net()
     p = list(net.parameters())
     opt = torch.optim.OPTIMIZER

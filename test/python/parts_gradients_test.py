@@ -395,6 +395,33 @@ def test_a_late_hook_on_an_output_that_another_one_is_made_of(monkeypatch):
     assert torch.allclose(other.grad, 1 - one.detach() ** 2)
 
 
+def test_a_late_hook_on_an_output_whose_own_gradient_is_all_there_is(monkeypatch):
+    """Another output is made of it, but the backward does not come from there."""
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "1")
+
+    def train(wrapped):
+        torch.manual_seed(0)
+        weight, left = torch.randn(4, 4, requires_grad=True), []
+
+        def heads(x):
+            y = x @ weight
+            return y, y.tanh()
+
+        part = wrapped(heads)
+        for call in range(24):
+            one, _ = part(torch.randn(3, 4))
+            if call >= 12:
+                one.retain_grad()
+                one.register_hook(lambda gradient: gradient * 3)
+            one.square().sum().backward()
+            left += [weight.grad.clone(), *([one.grad] if call >= 12 else [])]
+        return left, part
+
+    (want, _), (got, part) = train(lambda function: function), train(overdrive.captured)
+    assert are_equal(want, got)
+    assert part.stats()["replayed"] > 10, part.refusal()
+
+
 def test_a_backward_through_a_part_has_a_task_only_where_something_may_ask_for_it():
     overdrive.install()
     try:
