@@ -7,11 +7,18 @@
 # name or of pyenv. Each has PyTorch, pytest and NumPy in .deps/pythons/VERSION, from the ordinary index, 0.6 GB that become 1.3;
 # stand-ins take the place of CUDA's libraries. FILES="guards threads" runs these files alone, and writes nothing. Else
 # docs/versions.md gets a row for each.
+#
+#   TORCH=2.15.0 WHEEL=build/wheel/overdrive-....whl tools/check_pythons.sh 3.13
+#
+# The same with a wheel (make wheel) in the place of build/python, and another PyTorch where TORCH is given; writes nothing. Programs of tests
+# are those of build/, or of TEST_BUILD: the folder that check_versions.py has built for that PyTorch.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 
-readonly kTorch=2.13.0 kHere=$PWD/.deps/pythons
+readonly kUsual=2.13.0 kHere=$PWD/.deps/pythons
+readonly kTorch=${TORCH:-$kUsual} kTests=$(realpath "${TEST_BUILD:-build}")
+[[ $kTorch == "$kUsual" ]] && kOf= || kOf=-$kTorch  # of the folders of another PyTorch
 declare -rA kReleases=([3.11]=bookworm [3.13]=trixie [3.14]=forky)
 readonly kMirror=${OVERDRIVE_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 
@@ -24,12 +31,12 @@ pip_for() {  # VERSION ARGUMENTS...
   shift
   for tag in 2_28 2_27 2_25 2_17; do platform+=(--platform "manylinux_${tag}_x86_64"); done
   env -u PIP_FIND_LINKS python3 -m pip install -q --no-input --disable-pip-version-check --only-binary=:all: --upgrade \
-    --target "$kHere/$version/site" --python-version "$version" --implementation cp "${platform[@]}" "$@" 2>>"$kHere/log"
+    --target "$kHere/$version/site$kOf" --python-version "$version" --implementation cp "${platform[@]}" "$@" 2>>"$kHere/log"
 }
 
 fetch_site() {  # VERSION
-  local site=$kHere/$1/site cuda system=$kHere/$1/system name
-  [[ -e $kHere/$1/done ]] && return
+  local site=$kHere/$1/site$kOf cuda system=$kHere/$1/system name
+  [[ -e $kHere/$1/done$kOf ]] && return
   rm -rf "$site" "$system" "$kHere/$1/numpy" && mkdir -p "$site" "$system"
   say "fetching PyTorch $kTorch for Python $1"
   pip_for "$1" --no-deps "torch==$kTorch" || return 1
@@ -44,7 +51,7 @@ fetch_site() {  # VERSION
     ln -sf "$(realpath /lib64/ld-linux-x86-64.so.2)" "$system/ld-linux-x86-64.so.2"
     python3 tools/cuda_stand_ins.py gcc "$site/torch/lib" "$site/torch/lib" "$site"/nvidia/*/lib "$system" || return 1
   fi
-  touch "$kHere/$1/done"
+  touch "$kHere/$1/done$kOf"
 }
 
 # The Python of this machine, else nothing. A shim of pyenv may find none, and says where its program is.
@@ -96,21 +103,22 @@ run_suite() {  # VERSION
     [[ -n $program ]] || { say "no Python $version is here, and Debian's cannot be had: $kHere/log"; return; }
   fi
   fetch_site "$version" || { say "no PyTorch $kTorch for Python $version: $kHere/log"; return; }
-  command+=("OVERDRIVE_TEST_WHEEL=$(find "$kHere/wheel" -name '*.whl')" OMP_NUM_THREADS=1 "OVERDRIVE_TEST_BUILD=$PWD/build" "OVERDRIVE_TEST_PLUGIN=$PWD/build/lib/liboverdrive_test_plugin.so"
-    "OVERDRIVE_TEST_STEP_PROGRAM=$PWD/build/bin/overdrive_test_step_program" HOME=/tmp "PATH=$PATH")
+  command+=("OVERDRIVE_TEST_WHEEL=$wheel" OMP_NUM_THREADS=1 "OVERDRIVE_TEST_BUILD=$kTests" "OVERDRIVE_TEST_PLUGIN=$kTests/lib/liboverdrive_test_plugin.so"
+    "OVERDRIVE_TEST_STEP_PROGRAM=$kTests/bin/overdrive_test_step_program" HOME=/tmp "PATH=$PATH")
   for name in ${FILES:-$(test_files)}; do
-    status=0 path=$PWD/build/python:$kHere/$version/site
+    status=0 path=$package:$kHere/$version/site$kOf
     [[ $name == *numpy ]] && path+=:$kHere/$version/numpy  # as by CTest, the others have none
     "${command[@]}" "PYTHONPATH=$path" timeout -k 10 1800 "$program" -B -m pytest -q -p no:cacheprovider "test/python/${name}_test.py" \
-      >"$kHere/$version/$name.log" 2>&1 || status=$?
+      >"$kHere/$version/$name$kOf.log" 2>&1 || status=$?
     case $status in
       0) passed=$((passed + 1)) ;;
       5) skipped=$((skipped + 1)) ;;
       *) failed+=("$name") ;;
     esac
-    say "$version $name: $(tail -n 1 "$kHere/$version/$name.log")"
+    say "$version $name: $(tail -n 1 "$kHere/$version/$name$kOf.log")"
   done
-  [[ -n ${FILES-} ]] || write_row "$version" "$("${command[@]}" "$program" -c 'import sys; print(sys.version.split()[0])')" \
+  say "$version, PyTorch $kTorch: $passed files passed, $skipped skipped, ${#failed[@]} failed${failed[*]:+ (${failed[*]})}; tests: $(tests_of "$version")"
+  [[ -n ${FILES-}${WHEEL-} ]] || write_row "$version" "$("${command[@]}" "$program" -c 'import sys; print(sys.version.split()[0])')" \
     "$passed files passed, $skipped skipped, ${#failed[@]} failed${failed[*]:+ (${failed[*]})}; tests: $(tests_of "$version")"
   ((${#failed[@]} == 0)) || bad=1
 }
@@ -118,7 +126,7 @@ run_suite() {  # VERSION
 # The last lines of pytest, added: "1200 passed, 3 skipped".
 tests_of() {  # VERSION
   local name
-  for name in $(test_files); do tail -n 1 "$kHere/$1/$name.log"; done |
+  for name in ${FILES:-$(test_files)}; do tail -n 1 "$kHere/$1/$name$kOf.log"; done |
     awk '{ for (i = 2; i <= NF; ++i) if ($i ~ /^(passed|failed|skipped|xfailed|errors?),?$/) { sub(/s?,?$/, "", $i); sum[$i] += $(i - 1) } }
       END { printf "%d passed, %d failed", sum["passed"], sum["failed"] + sum["error"]; if (sum["skipped"]) printf ", %d skipped", sum["skipped"] }'
 }
@@ -137,8 +145,15 @@ END
 bad=0
 mkdir -p "$kHere"
 # The wheel is one for all. The Python that builds it has auditwheel.
-rm -rf "$kHere/wheel"
-.deps/python/bin/python tools/make_wheel.py "$kHere/wheel" build
+rm -rf "$kHere/wheel" "$kHere/package"
+if [[ -n ${WHEEL-} ]]; then
+  wheel=$(realpath "$WHEEL") package=$kHere/package
+  python3 -m pip install -q --no-input --disable-pip-version-check --no-deps --no-index --target "$package" "$wheel"
+else
+  [[ -z $kOf ]] || { say "another PyTorch needs a WHEEL"; exit 2; }
+  .deps/python/bin/python tools/make_wheel.py "$kHere/wheel" build
+  wheel=$(find "$kHere/wheel" -name '*.whl') package=$PWD/build/python
+fi
 (($#)) || set -- 3.10 3.11 3.12 3.13 3.14
 for each in "$@"; do run_suite "$each"; done
 exit $bad

@@ -100,6 +100,10 @@ const char* reason_to_run_eagerly() {
   if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) return "a forward-mode level is open";
   if (engine::host::compiled_autograd() == engine::host::CompiledAutograd::kOn)
     return "compiled autograd is on";
+  // Casts of weights that nobody forgets: eager calls go on with those of the first one.
+  if (at::autocast::is_autocast_enabled(at::kCPU) && at::autocast::is_autocast_cache_enabled() &&
+      !is_in_autocast_context())
+    return "autocast is on outside of a context, and keeps its casts of weights";
   return nullptr;
 }
 

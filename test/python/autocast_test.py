@@ -426,3 +426,41 @@ def test_a_backward_under_autocast_leaves_no_casts(around):
 
     want, got = run(False), run(True)
     assert [i for i in range(16) if not torch.equal(want[i], got[i])] == []
+
+
+@pytest.mark.parametrize("form", ["part", "step"])
+def test_autocast_that_is_on_outside_of_a_context_keeps_its_casts(form):
+    """Nobody forgets them, and eager calls use those of the first one for ever."""
+
+    def run(is_captured):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
+        optimizer, seen = torch.optim.SGD(model.parameters(), 0.05), []
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).float().abs().mean() + 0.1 * model[0].weight.square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        made = None
+        if is_captured and form == "part":
+            made = overdrive.part_of(overdrive.captured(model, always=True))
+        elif is_captured:
+            made = step = overdrive.capture(step, optimizer=optimizer, always=True)
+        try:
+            for call in range(32):
+                if call in (20, 29):
+                    torch.set_autocast_enabled("cpu", call == 20)
+                seen += [step(torch.randn(4, 3)).detach().clone(), model[0].weight.detach().clone()]
+                if call == 25 and made:
+                    assert "outside of a context" in made.refusal()
+        finally:
+            torch.set_autocast_enabled("cpu", False)
+            torch.clear_autocast_cache()
+        return seen, made
+
+    (want, _), (got, made) = run(False), run(True)
+    assert all(map(torch.equal, want, got))
+    assert made.stats()["replayed"] > 14, made.refusal()

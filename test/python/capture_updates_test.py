@@ -249,6 +249,33 @@ def test_fused_updates(as_part, kind, dtype):
     assert (overdrive.part_of(part) if as_part else step).stats()["replayed"] > 10
 
 
+def test_what_is_asked_of_a_fused_optimizer_is_no_operator_of_the_step():
+    """It is asked once or twice in a call; a compared replay met what one of the questions had made, and was an error."""
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(4)
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3))
+        opt, state = torch.optim.Adam(net.parameters(), lr=0.01, fused=True), types.SimpleNamespace(rate=1.5)
+
+        def train(x, net=net, opt=opt, state=state):
+            loss = torch.nn.functional.mse_loss(net(x), x)
+            opt.param_groups[0]["lr"] = 0.01 * (1 + float(state.rate))
+            if loss > 0.5:
+                state.rate = not state.rate
+            loss.backward()
+            torch.nn.utils.clip_grad_value_(net.parameters(), 0.1)
+            opt.step()
+
+        step = overdrive.capture(train, optimizer=opt, always=True) if captured else train
+        seen = []
+        for _ in range(40):
+            step(torch.randn(4, 3))
+            seen.append(numbers(net, opt))
+        sides.append(seen)
+    for want, got in zip(*sides):
+        assert_same(want, got)
+
+
 def halve(optimizer, *_):
     for group in optimizer.param_groups:
         for p in group["params"]:

@@ -103,7 +103,7 @@ class Optimizer:
                     return f"{name} has a number of NumPy's as {key}, whose arithmetic rounds otherwise than Python's; give float({key})."
             if self._rule is not None and (odd := _odd_option(group, self._rule.carried)):
                 return f"{name} has {odd}, for which PyTorch's update may be an error, or another one; give a number that its constructor takes."
-            if group.get("fused") and any(torch.empty_like(p).stride() != p.stride() for p in group["params"]):
+            if group.get("fused") and any(map(_has_gaps, group["params"])):
                 return f"{name} has fused=True and a parameter with gaps, of which PyTorch's kernel updates other memory; leave fused=True out."
             if any(p.is_complex() or p.device.type != "cpu" for p in group["params"]):
                 return f"{name} has a parameter that is complex or not on the CPU; leave its step() outside."
@@ -430,6 +430,16 @@ def _are_same(values: tuple[Any, ...], written: tuple[Any, ...]) -> bool:
     if all(map(operator.is_, values, written)):
         return True
     return [type(value) for value in values] == [type(value) for value in written] and values == written
+
+
+def _has_gaps(tensor: Any) -> bool:
+    """Whether torch.empty_like() has other strides. Asked without an operator, because a call may be recorded."""
+    next_stride = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size > 1 and stride != next_stride:
+            return True
+        next_stride *= size
+    return False
 
 
 def _spans_of(tensors: list[Any]) -> list[tuple[int, int]]:
