@@ -97,8 +97,8 @@ def build_targets(folder, name, torch, options, targets, environment=None):
 
 
 def build_library(folder, version, name="library", options=()):
-    """True when it builds."""
-    parts = [f"-DOVERDRIVE_BUILD_{part}=OFF" for part in ("TESTS", "BENCHMARKS", "EXAMPLES")]
+    """True when it builds. Without parts for GPUs: where PyTorch's whole wheel was fetched, it would need libtorch.so."""
+    parts = ["-DOVERDRIVE_CUDA=off", *(f"-DOVERDRIVE_BUILD_{part}=OFF" for part in ("TESTS", "BENCHMARKS", "EXAMPLES"))]
     return build_targets(folder, name, torch_wheels.fetch(version), [*parts, *options], ["overdrive", "overdrive_autoload"]) is not None
 
 

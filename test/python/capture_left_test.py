@@ -1,4 +1,5 @@
 """What a captured function leaves in attributes and variables: a replay makes it anew, with its graph."""
+import operator
 import types
 from collections import namedtuple
 
@@ -528,3 +529,43 @@ def test_a_recorded_call_leaves_the_objects_of_the_program():
         a, b = b, a
         step(torch.randn(5))
         assert state.a is a and state.b is b and state.pair[1] is state.kept
+
+
+ASKED = {
+    "name": lambda o: o.v.dim(), "getattr": lambda o: getattr(o, "v").dim(), "vars": lambda o: vars(o)["v"].dim(),
+    "dict": lambda o: o.__dict__["v"].dim(), "values": lambda o: [*vars(o).values()][0].dim(), "attrgetter": lambda o: operator.attrgetter("v")(o).dim(),
+    "items": lambda o: sum(value.numel() for _, value in vars(o).items()), "stride": lambda o: sum(o.v.stride()), "dtype": lambda o: str(o.v.dtype) > "torch.float4",
+    "a leaf": lambda o: o.v.is_leaf and o.v.requires_grad, "class": lambda o: type(o.v) is torch.nn.Parameter,
+}
+
+
+@pytest.mark.parametrize("begins", [0, 5])
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_is_asked_of_a_tensor_where_the_step_leaves_one(asked, begins):
+    """The program puts others there, of which no operator is given any. The step gives the place its own in each call, after it has asked."""
+
+    def run(captured):
+        torch.manual_seed(0)
+        weight, o, ask, rates = torch.randn(3, 3, requires_grad=True), types.SimpleNamespace(v=torch.zeros(())), ASKED[asked], []
+        optimizer = torch.optim.SGD([weight], lr=0.05)
+
+        def train(x, begun):
+            optimizer.zero_grad()
+            loss = (x @ weight).square().sum() * (1.0 + (ask(o) if begun else 0))
+            loss.backward()
+            optimizer.step()
+            o.v = x.sum().detach()
+            return loss
+
+        step = overdrive.capture(train, optimizer=optimizer, always=True, check_every=10**6) if captured else train
+        for call in range(32):
+            if call in (19, 20):
+                o.v = torch.randn(6)[1::2]
+            if call in (25, 27):
+                o.v = torch.nn.Parameter(torch.ones(())) if call == 25 else torch.ones((), dtype=torch.float64)
+            rates.append(step(torch.randn(2, 3), call >= begins).item())
+        return rates, step
+
+    (want, _), (got, step) = run(False), run(True)
+    assert want == got
+    assert step.stats()["replayed"] > 8, step.refusal()

@@ -5,7 +5,7 @@ import itertools
 import sys
 import types
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -130,6 +130,8 @@ class LeftPlaces:
         # Those that are buffers of modules, and those that some recorded call has left alone.
         self.buffers: set[_Place] = set()
         self.alone: set[_Place] = set()
+        # Whether code finds the attribute otherwise than by its name. The learner's.
+        self.is_found_otherwise: Callable[[Read], bool] = lambda read: False
 
     def begin_recording(self) -> None:
         self._looks = {place: Alike(read) for place, read in self.reads.items()}
@@ -139,7 +141,10 @@ class LeftPlaces:
 
     def that_may_be_read_first(self, ran: Collection[types.CodeType]) -> list[Read]:
         """Places at which a call may go on with what the one before has left."""
-        return [read for place, read in self.reads.items() if may_be_read_first(read, ran, place not in self.alone)]
+        return [read for read in self.reads.values() if self._may_be_read_first(read, ran)]
+
+    def _may_be_read_first(self, read: Read, ran: Collection[types.CodeType]) -> bool:
+        return self.is_found_otherwise(read) or may_be_read_first(read, ran, read.place not in self.alone)
 
     def made_of_the_old(self, before: Before, carried: Sequence[Any], ran: Collection[types.CodeType]) -> list[Read]:
         """Places whose tensor the recorded call has given to an operator, and replaced, or has put at another place. One that is `carried`, an input
@@ -176,7 +181,7 @@ class LeftPlaces:
                 and (any(id(tensor) in again for tensor in tensors_in(read.now()))
                      or place in only_read and (read.now() is NOTHING or any(call("Recording.uses", tensor) for tensor in tensors_in(read.now()))))]
         return used + [self._looks[place] for place, read in self.reads.items() if place in self._looks and (
-            place in self.buffers or place in carried or place not in only_read and may_be_read_first(read, ran, place not in self.alone))]
+            place in self.buffers or place in carried or place not in only_read and self._may_be_read_first(read, ran))]
 
 
 class Changes:

@@ -180,9 +180,9 @@ def may_be_read_first(read: Read, codes: Collection[types.CodeType], is_always_w
 
 @functools.lru_cache(maxsize=8192)
 def _loads_first(code: types.CodeType, name: _Key) -> bool:
-    """By its name, and has not stored it in a line before."""
-    if not _loads(code, name):
-        return False
+    """By its name, and has not stored it in a line before; where it takes all that an object has, nobody knows when."""
+    if not _loads(code, name) or _may_be_in_all(code, name.key):
+        return _loads(code, name)
     steps = _steps_naming(code, name.key)
     first = next((step for step in steps if name.is_stored(step) or name.is_loaded(step)), None)
     return first is None or name.is_loaded(first)

@@ -60,7 +60,8 @@ class Learner:
         self._met_functions = Met()
         self.last_walk: LastWalk | None = None
         # Attributes that the code of these runs finds by other means than their names.
-        self._otherwise = FoundOtherwise(set(), {})
+        otherwise = self._otherwise = FoundOtherwise(set(), {})
+        changes.left.is_found_otherwise = otherwise.has
         self.known_names: KnownNames | None = None
         # Places whose tensors are inputs from the next call on.
         self._fed: list[Read] = []
@@ -393,7 +394,7 @@ class Learner:
         """What stands in them is read through arguments, which have guards of their own."""
         return dict.fromkeys(kind for part in template if isinstance(part, Nested) for kind in classes_in(part.form))
 
-    def learn(self, variant: _Variant, watcher: Watcher, only_read: Mapping[_Place, Read], objects: Iterable[Any]) -> Walk:
+    def learn(self, variant: _Variant, watcher: Watcher, only_read: Mapping[_Place, Read], objects: Iterable[Any], recorded: bool) -> Walk:
         """What the run has read. `objects`: those that the call was given."""
         last = self.last_walk
         own, given = self.changes.own.keys() - only_read.keys(), self.changes.left.reads.keys() - only_read.keys()
@@ -404,6 +405,8 @@ class Learner:
             variant.walk_number, new = last.number, last.reads()
         walk = last.of_one_call(self._met_functions, [*watcher.found(), *objects, *self._classes_of_arguments(variant.key[0])])
         self._otherwise.add(walk.found_otherwise())
+        if recorded:
+            variant.reads.add(self.changes.left.guards(only_read, self.ran, self.changes.carried))
         self.known_names = last.walk.known_names()
         new += walk.beyond()
         for reason in walk.refusals:

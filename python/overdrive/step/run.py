@@ -213,7 +213,7 @@ class Runner:
         with _Unrecorded():
             try:
                 with without_collections():
-                    walk = self._learner.learn(variant, watcher, only_read, objects)
+                    walk = self._learner.learn(variant, watcher, only_read, objects, recorded)
                 if recorded:
                     self._learner.tell_numbers()
                     self._learner.refuse_second_names(variant, self.carried)
@@ -279,7 +279,6 @@ class Runner:
         if recorded:
             learner.note_settings(variant)
             changes.left.alone.update(only_read)
-            variant.reads.add(changes.left.guards(only_read, learner.ran, changes.carried))
             learner.carry_what_is_made_of_the_old(self.carried)
             if changes.with_graph:
                 self.gives_its_own = True
