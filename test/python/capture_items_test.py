@@ -62,6 +62,30 @@ class Training:
         finally:
             loss = None
 
+    def with_arithmetic(self, x):
+        loss = self.update(x)
+        right, value = (x > 0).sum().item(), loss.item()
+        value /= len(x)
+        return {"loss": loss.item() / len(x), "right": 100.0 * right / x.numel(), "direct": 2 * (x > 0).sum().item() - 1, "value": value,
+                "both": loss.item() * loss.item(), "whole": right // 2}
+
+    def with_numbers(self, x):
+        loss = self.update(x)
+        return loss, len(x), self.opt.param_groups[0]["lr"], x.shape, "text", True, torch.float32, {"n": x.numel() / 3, "nothing": None}
+
+    def by_a_count(self, x):
+        self.calls = getattr(self, "calls", 0) + 1
+        return self.update(x), self.calls
+
+    def converted(self, x):
+        return float(self.update(x)), 1
+
+    def divided_by(self, x):
+        return 1.0 / self.update(x).item(), self.net.bias.sum().item() / (x > 100).sum().item()
+
+    def with_a_tensor(self, x):
+        return self.update(x).item() * x
+
     def as_an_argument(self, x):
         loss = self.update(x)
         return max(0.0, loss.item())
@@ -96,7 +120,8 @@ def trained(name, is_captured, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"check_every": 1}, {"guards": "promised"}], ids=["usual", "each checked", "promised"])
-@pytest.mark.parametrize("name", ["alone", "in_a_tuple", "by_a_name", "before_a_change", "under_a_mode", "in_turn", "in_a_finally"])
+@pytest.mark.parametrize("name", ["alone", "in_a_tuple", "by_a_name", "before_a_change", "under_a_mode", "in_turn", "in_a_finally", "with_arithmetic",
+                                  "with_numbers"])
 def test_numbers_that_are_only_returned(name, options):
     want, _ = trained(name, False)
     if options.get("guards") == "promised":
@@ -107,12 +132,47 @@ def test_numbers_that_are_only_returned(name, options):
     assert made["replayed"] + made["checked"] > 20 or "guards" in options, step.refusal()
 
 
-@pytest.mark.parametrize("name", ["compared", "read_elsewhere", "multiplied", "kept", "as_an_argument"])
+@pytest.mark.parametrize("name", ["compared", "read_elsewhere", "multiplied", "kept", "as_an_argument", "by_a_count", "converted", "with_a_tensor"])
 def test_numbers_that_something_else_sees(name):
     want, _ = trained(name, False)
     got, step = trained(name, True)
     assert want == got
     assert step.stats()["replayed"] == 0 and step.refusal()
+
+
+def test_a_division_by_a_number_of_a_tensor_is_where_eager_has_it():
+    states = []
+    for is_captured in (False, True):
+        training = Training()
+        function = overdrive.capture(training.divided_by) if is_captured else training.divided_by
+        torch.manual_seed(1)
+        for _ in range(12):
+            with pytest.raises(ZeroDivisionError, match="division by zero"):
+                function(torch.randn(4, 4))
+        states.append(training.net.weight.tolist())
+    assert states[0] == states[1]
+
+
+def test_results_that_are_other_numbers_when_a_guard_is():
+    """A number of the program's is that of the call, and one that a scheduler gives the optimizer."""
+    def train(captured):
+        training, config, seen = Training(), {"beta": 0.5}, []
+        scheduler = torch.optim.lr_scheduler.StepLR(training.opt, 10, 0.5)
+
+        def function(x):
+            return {"loss": training.update(x).item(), "beta": config["beta"], "lr": training.opt.param_groups[0]["lr"]}
+
+        step = overdrive.capture(function) if captured else function
+        torch.manual_seed(1)
+        for call in range(60):
+            config["beta"] = 0.5 if call % 30 < 20 else 0.25
+            seen.append(step(torch.randn(4, 4)))
+            scheduler.step()
+        return seen, step
+
+    (want, _), (got, step) = train(False), train(True)
+    assert want == got
+    assert step.stats()["replayed"] > 20, step.refusal()
 
 
 def test_an_error_of_item_is_eagers():

@@ -406,7 +406,7 @@ RESULTS = {
                    "box.new.add_(1)", "the gradient of a parameter"),
     "a leaf": ("box.new = (x * 2).requires_grad_(); return x.sum()", "box.k = box.new.requires_grad", "requires a gradient"),
     "a named tuple that counts": ("return Numbered(x.sum(), x.mean())", "box.k = result.k", ""),
-    "sizes": ("return {'t': x.sum(), 's': x.shape}", "box.k = result['s'].numel()", "not a tensor"),
+    "sizes": ("return {'t': x.sum(), 's': x.shape}", "box.k = result['s'].numel()", ""),
 }
 
 

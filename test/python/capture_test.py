@@ -280,7 +280,8 @@ def test_refusals_say_what_to_do():
     p, x = torch.ones(3, requires_grad=True), torch.ones(3)
     sgd = torch.optim.SGD([p], 0.1)
     assert "item()" in refused(lambda x: x * torch.rand(1).item(), x)
-    assert "return tensors" in refused(lambda x: (x * 2, 3), x)
+    assert "return tensors" in refused(lambda x: (x * 2, {3}), x)
+    assert "returns a number" in refused(lambda x: (x * 2, 3), x, guards="promised")
     assert "ASGD. A captured step understands SGD, Adam, AdamW, Adagrad" in refused(
         stepping(other := torch.optim.ASGD([p]), p), x, optimizer=other)
     assert "does not know; give it by optimizer=" in refused(stepping(sgd, p), x, guards="promised")

@@ -1,4 +1,4 @@
-"""``return loss.item()``: numbers of tensors that a captured function only returns. A replay reads them when it has run."""
+"""``return loss.item() / n``: numbers of tensors that a captured function only returns. A replay reads them when it has run."""
 from __future__ import annotations
 
 import contextlib
@@ -16,6 +16,10 @@ from overdrive.reads.code import unwatched
 from overdrive.reads.steps import steps_of
 from overdrive.values.forms import Item
 
+# What an Item does.
+_ARITHMETIC = ("+", "-", "*", "/", "//")
+# How many values an instruction takes from the stack, for the one that it leaves there; a call its arguments, too.
+_TAKEN = {"LOAD_ATTR": 1, "LOAD_METHOD": 1, "CALL": 1, "BINARY_OP": 2, "COMPARE_OP": 2, "BINARY_SUBSCR": 2, "UNARY_NEGATIVE": 1}
 _LOADS = ("LOAD_CONST", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME")
 
 
@@ -39,7 +43,7 @@ def _item(tensor: Any) -> Any:
     with unwatched():
         with _Unrecorded():
             usual(tensor)  # its error, where it has one
-        return Item(tensor.detach().clone())
+        return Item([tensor.detach().clone()])
 
 
 @contextlib.contextmanager
@@ -73,7 +77,7 @@ def _is_returned(code: types.CodeType, at: int) -> bool:
 
 def _goes_out(steps: list[Any], first: int, locals_known: set[str]) -> bool:
     """Follows the value that ``steps[first]`` leaves on the stack: how many others lie above it."""
-    above = 0
+    above, is_after_number = 0, _is_number(steps, _begin_of(steps, first) - 1)
     for step in steps[first + 1:first + 60]:
         name = step.opname
         if name == "RETURN_VALUE":
@@ -86,6 +90,8 @@ def _goes_out(steps: list[Any], first: int, locals_known: set[str]) -> bool:
             above -= step.arg
         elif name in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBSCR") and above >= 2:
             above -= 1
+        elif name == "BINARY_OP" and step.argrepr.rstrip("=") in _ARITHMETIC and (above == 1 or above == 0 and is_after_number):
+            above, is_after_number = 0, False  # what stands at the left is asked first: the item, or a number
         elif name in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "BUILD_CONST_KEY_MAP"):
             taken = step.arg * 2 if name == "BUILD_MAP" else step.arg + (name == "BUILD_CONST_KEY_MAP")
             above = above - taken + 1 if taken <= above else 0
@@ -102,3 +108,24 @@ def _goes_out(steps: list[Any], first: int, locals_known: set[str]) -> bool:
         else:
             return False
     return False
+
+
+def _is_number(steps: list[Any], index: int) -> bool:
+    """Whether the instruction leaves a number on the stack: a constant, or what item() gives."""
+    if index < 1 or steps[index].opname == "LOAD_CONST":
+        return index >= 0 and type(steps[index].argval) in (int, float)
+    return bool(steps[index].opname == "CALL" and steps[index - 1].opname == "LOAD_METHOD" and steps[index - 1].argval == "item")
+
+
+def _begin_of(steps: list[Any], last: int) -> int:
+    """Where the expression begins whose value ``steps[last]`` leaves on the stack; 0: nobody knows."""
+    missing = 1
+    for index in range(last, -1, -1):
+        step = steps[index]
+        taken = _TAKEN.get(step.opname, 0 if step.opname in _LOADS else None)
+        if taken is None:
+            return 0
+        missing += taken - 1 + (step.arg if step.opname == "CALL" else 0)
+        if missing == 0:
+            return index
+    return 0

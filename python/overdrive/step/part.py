@@ -195,14 +195,6 @@ class PartRunner(Runner):
             _refuse("The function returns an object that lives on, and a replay would make another one; return its tensors.")
         return form
 
-    def _check_form(self, entry: int) -> None:
-        if self._pace.given_up:
-            _refuse(self._pace.given_up)
-        elif (other := others_in(self._forms.last.result)) is not None:
-            _refuse(f"The function returns an object of {type(other)!r}; return tensors and numbers, alone or in containers.")
-        elif not self._forms.note(entry, self._changes.assigned):
-            _refuse("The function returns other numbers, or its tensors in another structure, than before; return the same.")
-
 
 class CapturedPart(CapturedStep):
     """A captured function whose results have a graph. Called as the function is, by any thread; one call at a time is

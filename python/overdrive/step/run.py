@@ -17,6 +17,7 @@ from overdrive.native.dynamo import around
 from overdrive.native.library import call
 from overdrive.native.recording import _refuse, _Unrecorded
 from overdrive.numbers.executed import Executed
+from overdrive.numbers.tracked import plain
 from overdrive.reads.code import RANDOM_NUMBERS, Watcher
 from overdrive.reads.last_walk import is_one_number
 from overdrive.reads.optimizers import is_of_the_program
@@ -31,7 +32,7 @@ from overdrive.step.subject import refuse_optimizer
 from overdrive.step.variant import Forms, _Form, _Variant
 from overdrive.values.arguments import Arguments, Given, given_in, merged
 from overdrive.values.facts import RESULT_OF_A_CLASS, is_of_a_class
-from overdrive.values.forms import containers_in, form_of_results, only_tensors, without_items
+from overdrive.values.forms import containers_in, form_of_results, make_plain, only_tensors, others_in, without_items
 from overdrive.values.read import ENTRY, NOTHING, VALUES, Alike, Read
 from overdrive.values.same import states_of
 
@@ -39,7 +40,7 @@ from overdrive.values.same import states_of
 class Runner:
     """Runs a captured function, recorded or eager. Owned by its step; the library calls _run() on the thread that is in the call. Shows the learner
     what there is to see, and keeps what the function returned, or threw, for the end of the call. Parts have one of their own kind: what a call
-    is given (_inputs, apply), what it returns (_form_of, _check_form), and a backward that runs the function again."""
+    is given (_inputs, apply), what it returns (_form_of), and a backward that runs the function again."""
 
     def __init__(self, capture: Any, pace: Pace, learner: Learner, apart: Apart, forms: Forms, texts: Texts) -> None:
         self._capture, self._pace, self._learner, self._apart, self._forms, self._texts = capture, pace, learner, apart, forms, texts
@@ -55,6 +56,8 @@ class Runner:
         self.carried: Sequence[Any] = ()
         # Whether a replay could not make what it returns or leaves, as far as the last recorded call has shown.
         self.gives_its_own = False
+        # Whether the last run returned numbers of the call's own.
+        self._returns_numbers = False
         # That runs the function; 0: none.
         self.thread = 0
 
@@ -107,6 +110,7 @@ class Runner:
             variant.key = (*variant.key[:3], self._subject.facts.of(tensors))
             leaves: list[Any] = []
             result = self._form_of(value, leaves)
+            self._returns_numbers = make_plain(result, plain)
             # What the call leaves behind comes to the leaves later. A step's recorded call returns others.
             if self._subject.is_part or not recorded or self.gives_its_own:
                 self._made = value, leaves
@@ -165,7 +169,7 @@ class Runner:
             return NOTHING
         value, leaves = made
         is_it = self.gives_its_own or len(leaves) == len(results) and all(a is b for a, b in zip(leaves, results))
-        return without_items(value) if is_it else NOTHING
+        return without_items(value, plain) if is_it else NOTHING
 
     def take_error(self) -> BaseException | None:
         """What the function has thrown in this call, which has no results."""
@@ -380,10 +384,14 @@ class Runner:
             _refuse(self._pace.given_up)
         elif self._containers is not None and (changed := self._containers.first_changed()):
             _refuse(f"The function changes a {changed} that it is given, and a replay would not; change a copy of it.")
-        elif not only_tensors(self._forms.last.result):
-            _refuse("The function returns something that is not a tensor; return tensors, and read them outside (`return loss.item()` may stay).")
+        elif (other := others_in(self._forms.last.result)) is not None:
+            _refuse(f"The function returns an object of {type(other)!r}; return tensors and numbers, alone or in containers.")
+        elif self._returns_numbers or not self._subject.guarded and not only_tensors(self._forms.last.result):
+            _refuse("The function returns a number that may be another one in each call: it is made of arguments, of what the function counts, or no "
+                    "guard looks at what it is made of. Return tensors, or make it outside.")
         elif not self._forms.note(entry, self._changes.assigned):
-            _refuse("The function returns its tensors in another structure than before; return the same one.")
+            _refuse("The function returns other numbers than before, or its tensors in another structure; return the same, and read numbers of "
+                    "tensors outside (`return loss.item()` may stay).")
 
 
 # By which Overdrive knows who calls the function.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -47,8 +48,8 @@ def _form_of(value: Any, leaves: list[Any], objects: list[Any] | None) -> Any:
         return None
     kind = type(value)
     if kind is Item:
-        leaves.append(value.tensor)
-        return ("item", None)
+        leaves += value.tensors
+        return value.form
     if kind in (tuple, list):
         return (kind, tuple(_form_of(part, leaves, objects) for part in value))
     if kind is dict:
@@ -163,7 +164,7 @@ def containers_in(value: Any) -> Iterator[Any]:
 
 
 def only_tensors(form: Any) -> bool:
-    return others_in(form) is None and not _has(form, "number")
+    return others_in(form) is None and not any(True for _ in numbers_in(form))
 
 
 def others_in(form: Any) -> Any:
@@ -178,15 +179,26 @@ def others_in(form: Any) -> Any:
     return next((other for part in parts if (other := others_in(part[1] if kind is dict else part)) is not None), None)
 
 
-def _has(form: Any, name: str) -> bool:
+def numbers_in(form: Any) -> Iterator[Number]:
+    if type(form) is not tuple or form[0] in ("item", "other"):
+        return
+    kind, parts = form
+    if kind == "number":
+        yield parts
+    else:
+        for part in (parts[0],) if kind in ("shared", "given") else parts:
+            yield from numbers_in(part[1] if kind is dict else part)
+
+
+def _has_items(form: Any) -> bool:
     if form is None or form == "tensor":
         return False
     kind, parts = form
     if kind in ("shared", "given"):
-        return _has(parts[0], name)
+        return _has_items(parts[0])
     if isinstance(kind, str):
-        return bool(kind == name)
-    return any(_has(part[1] if kind is dict else part, name) for part in parts)
+        return bool(kind == "item")
+    return any(_has_items(part[1] if kind is dict else part) for part in parts)
 
 
 def filled(form: Any, leaves: Iterator[Any], inputs: Sequence[Any] = ()) -> Any:
@@ -198,7 +210,9 @@ def filled(form: Any, leaves: Iterator[Any], inputs: Sequence[Any] = ()) -> Any:
     if kind == "number":
         return parts.value
     if kind == "item":
-        return next(leaves).item()
+        if parts is None:
+            return next(leaves).item()
+        return parts[0](filled(parts[1], leaves), filled(parts[2], leaves))
     if kind == "other":
         return parts
     if kind == "given":
@@ -212,17 +226,50 @@ def filled(form: Any, leaves: Iterator[Any], inputs: Sequence[Any] = ()) -> Any:
     return kind.make(made) if isinstance(kind, _Node) else kind(made)
 
 
-def without_items(value: Any) -> Any:
-    """With their numbers, where it is made of tensors and numbers."""
+def make_plain(form: Any, plain: Callable[[Any], Any]) -> bool:
+    """Puts the plain number in the place of each of the call's own. Whether there is any."""
+    others = [(number, value) for number in numbers_in(form) if (value := plain(number.value)) is not number.value]
+    for number, value in others:
+        number.value = value
+    return bool(others)
+
+
+def without_items(value: Any, plain: Callable[[Any], Any]) -> Any:
+    """With plain numbers, where it is made of tensors and numbers."""
     leaves: list[Any] = []
     form = form_of(value, leaves)
-    return filled(form, iter(leaves)) if _has(form, "item") else value
+    return filled(form, iter(leaves)) if make_plain(form, plain) or _has_items(form) else value
 
 
 class Item:
-    """In the place of the number, while the function is recorded: nothing but its return sees it."""
+    """In the place of the number of a tensor, while the function is recorded, and of sums and products of it. Only what it returns has one; where
+    something else looks at it, it is the number, and the recording knows that the program was told it."""
 
-    __slots__ = ("tensor",)
+    __slots__ = ("form", "tensors")
+    # NumPy's arrays leave arithmetic with it to it.
+    __array_ufunc__ = None
 
-    def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
+    def __init__(self, tensors: list[Any], form: Any = ("item", None)) -> None:
+        self.form, self.tensors = form, tensors
+
+    def number(self) -> Any:
+        return filled(self.form, iter(self.tensors))
+
+
+def _arithmetic(name: str, is_right: bool) -> Callable[[Any, Any], Any]:
+    function = getattr(operator, name)
+
+    def method(item: Item, other: Any) -> Any:
+        if type(other) is Item and "div" not in name:
+            return Item(item.tensors + other.tensors, ("item", (function, item.form, other.form)))
+        if type(other) not in (int, float, bool) or "div" in name and (is_right or other == 0):  # or it may be an error
+            return function(other, item.number()) if is_right else function(item.number(), other)
+        sides = ("number", Number(other)), item.form
+        return Item(item.tensors, ("item", (function, *(sides if is_right else sides[::-1]))))
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv"):
+    setattr(Item, f"__{_name}__", _arithmetic(_name, False))
+    setattr(Item, f"__r{_name}__", _arithmetic(_name, True))
