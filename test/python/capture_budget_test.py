@@ -1,4 +1,6 @@
 """What recordings cost is compared with what replays bring, by a clock that the tests move: a call takes as long as the test says."""
+import types
+
 import pytest
 import torch
 from torch import nn
@@ -185,6 +187,42 @@ def test_a_refused_step_is_looked_at_seldom(clock):
         clock.passes(CALL)
     assert step.stats()["replayed"] == 0 and "item()" in step.refusal() and "calls run eagerly" in step.refusal()
     assert step.refusal().count("calls run eagerly") == 1
+
+
+def test_where_all_recordings_are_refused_few_are_made(clock, monkeypatch):
+    """Early stopping as it is written: a number of the data goes to an object, whose values are others in nearly every call."""
+    monkeypatch.setattr(_budget, "_FREE", FREE)
+    monkeypatch.setattr(_budget, "_UNDER_WAY", 2 * FREE)
+    torch.manual_seed(0)
+    stopper, target = types.SimpleNamespace(count=0, best=None, is_over=False), torch.randn(12, 1)
+    net = nn.Sequential(nn.Linear(12, 40), nn.Tanh(), nn.Linear(40, 1))
+    optimizer = torch.optim.Adam(net.parameters(), 5e-3)
+
+    def look(score):
+        if stopper.best is None:
+            stopper.best = score
+        elif score < stopper.best:
+            stopper.count += 1
+            if stopper.count >= 7:
+                stopper.is_over = True
+        else:
+            stopper.best, stopper.count = score, 0
+
+    def function(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.smooth_l1_loss(net(x), y)
+        loss.backward()
+        optimizer.step()
+        look(-loss.item())
+        return loss.detach()
+
+    step = overdrive.capture(function, optimizer=optimizer)
+    for _ in range(110):
+        x = torch.randn(64, 12)
+        step(x, x @ target)
+        clock.passes(CALL)
+    made = step.stats()
+    assert made["replayed"] == 0 and made["recorded"] <= 12 and "calls run eagerly" in step.refusal(), (made, step.refusal())
 
 
 def test_a_reason_is_told_once_however_often_calls_rest_for_it(clock):

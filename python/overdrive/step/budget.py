@@ -5,7 +5,7 @@ A call that is recorded, compared or looked at in vain takes longer than a plain
 difference between a plain call and a replay, and plain calls pay a hundredth of their own. While more is owed than _UNPROVEN plain calls
 take, replays have not shown that another recording pays: one is made for sizes and values that come again when there were others, or a
 rest, in between, and none for those that stay for a few calls and never come again. Above _FREE nothing new is recorded; above _UNDER_WAY
-a recording that is under way waits, too. Plain calls and replays are timed from one call to the next, so that a backward and an update
+a recording that is under way waits, too. Where all that was recorded is refused, both are _IN_VAIN. Plain calls and replays are timed from one call to the next, so that a backward and an update
 are in it, and only a few of each are timed.
 """
 from __future__ import annotations
@@ -22,6 +22,8 @@ clock: Callable[[], int] = time.thread_time_ns
 # under way. A set of values costs some fifty, and a step that goes a few ways by what it counts, or has a dozen sizes, needs as many sets
 # before it pays.
 _UNPROVEN, _FREE, _UNDER_WAY = 16, 1500, 3000
+# The same, where no recording has come to its first replay and some are refused: two sets of values.
+_IN_VAIN = 100
 # The most plain calls that are made in turn to pay, and the part of what is owed that they pay at least.
 _LONGEST, _LEAST_PAID = 512, 0.25
 # Between two looks, of two calls each, at what comes again.
@@ -51,12 +53,14 @@ def is_unlimited(always: bool) -> bool:
 class Budget:
     """Of one captured function. Used by the thread that is in its call; knows times, and not what is recorded."""
 
-    __slots__ = ("is_off", "eager", "own", "replay", "timing", "slow", "_is_in_doubt", "_spent", "_look", "_paid", "_replays", "_began", "_at",
+    __slots__ = ("is_off", "is_in_vain", "eager", "own", "replay", "timing", "slow", "_is_in_doubt", "_spent", "_look", "_paid", "_replays", "_began", "_at",
                  "_thread")
 
     def __init__(self, always: bool) -> None:
         # Whether calls are replayed whatever that costs.
         self.is_off = is_unlimited(always)
+        # Whether recordings so far were refused.
+        self.is_in_vain = False
         # Nanoseconds from one plain call to the next, of the plain call alone, and from one replay to the next; 0: not known.
         self.eager = self.own = self.replay = 0
         # Calls that are timed from now on.
@@ -131,7 +135,8 @@ class Budget:
 
     def state(self, owed: float) -> int:
         """0: new recordings may begin; 1: those of what has come again; 2: those that are under way go on; 3: nothing is recorded."""
-        return int(owed > _UNPROVEN) + int(owed > _FREE) + int(owed > _UNDER_WAY)
+        free, under_way = (_IN_VAIN, _IN_VAIN) if self.is_in_vain else (_FREE, _UNDER_WAY)
+        return int(owed > _UNPROVEN) + int(owed > free) + int(owed > under_way)
 
     def calls_for(self, owed: float) -> int:
         """How many plain calls pay for it, or for a part. They are booked as if they had been made."""

@@ -192,6 +192,7 @@ class Pace:
             return
         budget.time_calls()
         owed = self._owed()
+        budget.is_in_vain = not (made["replayed"] or made["checked"]) and bool(refusal_of("Capture.refusal", self._capture))
         if self._runs_in_turn <= _MOST_RUNS:
             state = budget.state(owed)
             self.close(state)
