@@ -5,7 +5,7 @@ A call that is recorded, compared or looked at in vain takes longer than a plain
 difference between a plain call and a replay, and plain calls pay a hundredth of their own. While more is owed than _UNPROVEN plain calls
 take, replays have not shown that another recording pays: one is made for sizes and values that come again when there were others, or a
 rest, in between, and none for those that stay for a few calls and never come again. Above _FREE nothing new is recorded; above _UNDER_WAY
-a recording that is under way waits, too. Where all that was recorded is refused, both are _IN_VAIN. Plain calls and replays are timed from one call to the next, so that a backward and an update
+a recording that is under way waits, too. Where some are refused and none has come to its first replay, both are less (_IN_VAIN). Plain calls and replays are timed from one call to the next, so that a backward and an update
 are in it, and only a few of each are timed.
 """
 from __future__ import annotations
@@ -22,8 +22,8 @@ clock: Callable[[], int] = time.thread_time_ns
 # under way. A set of values costs some fifty, and a step that goes a few ways by what it counts, or has a dozen sizes, needs as many sets
 # before it pays.
 _UNPROVEN, _FREE, _UNDER_WAY = 16, 1500, 3000
-# The same, where no recording has come to its first replay and some are refused: two sets of values.
-_IN_VAIN = 100
+# Both, where all is in vain so far: a set of values is refused after two calls, and another one takes four to its first replay.
+_IN_VAIN = 40, 60
 # The most plain calls that are made in turn to pay, and the part of what is owed that they pay at least.
 _LONGEST, _LEAST_PAID = 512, 0.25
 # Between two looks, of two calls each, at what comes again.
@@ -135,7 +135,7 @@ class Budget:
 
     def state(self, owed: float) -> int:
         """0: new recordings may begin; 1: those of what has come again; 2: those that are under way go on; 3: nothing is recorded."""
-        free, under_way = (_IN_VAIN, _IN_VAIN) if self.is_in_vain else (_FREE, _UNDER_WAY)
+        free, under_way = _IN_VAIN if self.is_in_vain else (_FREE, _UNDER_WAY)
         return int(owed > _UNPROVEN) + int(owed > free) + int(owed > under_way)
 
     def calls_for(self, owed: float) -> int:
