@@ -30,7 +30,7 @@ pip_for() {  # VERSION ARGUMENTS...
   local version=$1 platform=() tag
   shift
   for tag in 2_28 2_27 2_25 2_17; do platform+=(--platform "manylinux_${tag}_x86_64"); done
-  env -u PIP_FIND_LINKS python3 -m pip install -q --no-input --disable-pip-version-check --only-binary=:all: --upgrade \
+  env -u PIP_FIND_LINKS -u PIP_CONSTRAINT python3 -m pip install -q --no-input --disable-pip-version-check --only-binary=:all: --upgrade \
     --target "$kHere/$version/site$kOf" --python-version "$version" --implementation cp "${platform[@]}" "$@" 2>>"$kHere/log"
 }
 

@@ -176,6 +176,10 @@ class Writer:
             self.say(f"loss = {self.names[-1]}.sum()")
         last, some = self.names[-1], self.tensor()
         forms = ["loss", "loss.item()", f"({last}, loss.item())", f"(loss, {last})", f"{{'loss': loss, 'last': {last}}}", f"[{last}, (loss, None)]", f"(loss, {some}[:, 1:])"]
+        if self.random.random() < 0.4:  # with numbers
+            forms = [f"({last}, {self.value()}, len(x))", f"{{'loss': loss.item() / len(x), 'v': {self.value()}, 'flag': {self.flag()}}}",
+                     f"(100 * (x > 0).sum().item() / x.numel() - loss.item(), loss.item() * loss.item(), {some}.shape)",
+                     f"(loss, {self.number()}, obj.late, str({self.value()}))", "(loss, obj.calls % 3, opt.param_groups[0]['lr'])"]
         if self.random.random() < 0.3:
             self.say(f"if {self.flag()}:")
             self.say(f"    return {self.random.choice(forms)}")

@@ -298,7 +298,8 @@ class Optimizer:
         if closure is not None:
             with torch.enable_grad(), quiet.as_before():
                 loss = closure()
-        if reason := self._why_not_now():
+            reason = self.refusal()
+        if reason := reason or self._why_not_now():
             self._refuse_update(reason, quiet)
             return loss
         self.note_idle()
@@ -313,9 +314,7 @@ class Optimizer:
     _step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # no scheduler that steps inside is to warn of it
 
     def _why_not_now(self) -> str:
-        """Why the update that the function asks for cannot be recorded; "" when it can."""
-        if reason := self.refusal():
-            return reason
+        """Why an update that could be recorded cannot be here; "" when it can."""
         if self.is_changed_apart:
             return ("Code that runs apart changes the optimizer's options, and its step() comes after; change them outside of the function, or "
                     "give a plateau's scheduler the tensor, scheduler.step(loss), after step().")

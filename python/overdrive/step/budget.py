@@ -5,8 +5,8 @@ A call that is recorded, compared or looked at in vain takes longer than a plain
 difference between a plain call and a replay, and plain calls pay a hundredth of their own. While more is owed than _UNPROVEN plain calls
 take, replays have not shown that another recording pays: one is made for sizes and values that come again when there were others, or a
 rest, in between, and none for those that stay for a few calls and never come again. Above _FREE nothing new is recorded; above _UNDER_WAY
-a recording that is under way waits, too. Where some are refused and none has come to its first replay, both are less (_IN_VAIN). Plain calls and replays are timed from one call to the next, so that a backward and an update
-are in it, and only a few of each are timed.
+a recording that is under way waits, too. Where some are refused and none has come to its first replay, both are less (_IN_VAIN). Plain
+calls and replays are timed from one call to the next, so that a backward and an update are in it, and only a few of each are timed.
 """
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def is_unlimited(always: bool) -> bool:
 class Budget:
     """Of one captured function. Used by the thread that is in its call; knows times, and not what is recorded."""
 
-    __slots__ = ("is_off", "is_in_vain", "eager", "own", "replay", "timing", "slow", "_is_in_doubt", "_spent", "_look", "_paid", "_replays", "_began", "_at",
-                 "_thread")
+    __slots__ = ("is_off", "is_in_vain", "eager", "own", "replay", "timing", "slow", "_is_in_doubt", "_spent", "_look", "_paid", "_replays",
+                 "_began", "_at", "_thread")
 
     def __init__(self, always: bool) -> None:
         # Whether calls are replayed whatever that costs.
